@@ -5,9 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.kubernetes import NetworkPolicy, ResourceQuota
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.network import ISOLATION_POLICY
+from tenantry.controllers.operator import controllers
 from tenantry.controllers.tenantnamespace import COUNTS, has_more_room, is_news_of_counts
 from tenantry.engine.observed import Observed, observe
+from testkit.model import World
+from testkit.worldcluster import WorldCluster
+from testkit.worlds import CLUSTER_UID, tenant
 
 SECRETS, PODS = "count/secrets", "count/pods"
 HARD = {SECRETS: "3", PODS: "3"}
@@ -65,3 +71,31 @@ def test_room_comes_from_less_use_or_a_higher_limit(
 def test_a_deleted_quota_makes_room() -> None:
     assert has_more_room(_quota(HARD, _used(3, 2)), None)
     assert not has_more_room(None, _quota(HARD, _used(3, 2)))
+
+
+def test_a_tenant_whose_own_object_was_refused_is_established_as_soon_as_there_is_room() -> None:
+    """E14: the next try alone would come five minutes later."""
+    world, key = World(), "count/networkpolicies.networking.k8s.io"
+    world.create(tenant("acme"))
+    cluster = WorldCluster(world, controllers(CLUSTER_UID))
+    cluster.settle(1)
+
+    def use(amount: str) -> None:
+        quota = world.get(ResourceQuota.resource, f"acme/{COUNTS}")
+        world.patch(ResourceQuota.resource, f"acme/{COUNTS}", {"status": {"used": {key: amount}}})
+        assert int(quota["spec"]["hard"][key]) >= int(amount)
+
+    def reason() -> str:
+        conditions = world.get(Tenant.resource, "acme")["status"]["conditions"]
+        return next(each["reason"] for each in conditions if each["type"] == "Ready")
+
+    use(world.get(ResourceQuota.resource, f"acme/{COUNTS}")["spec"]["hard"][key])
+    world.forbidden["networkpolicies"] = f"exceeded quota: {COUNTS}, requested: {key}=1"
+    world.delete(NetworkPolicy.resource, f"acme/{ISOLATION_POLICY}")
+    cluster.settle(1200)
+    assert reason() == "Refused"
+    world.forbidden.clear()
+    use("1")
+    cluster.settle(1)
+    assert world.get(NetworkPolicy.resource, f"acme/{ISOLATION_POLICY}")
+    assert reason() == "Established"

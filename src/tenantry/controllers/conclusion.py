@@ -34,6 +34,10 @@ PATIENCE = 3
 _QUOTA = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<key>[^=]+)=")
 """The refusal of the quota admission (k8s.io/apiserver, pkg/admission/plugin/resourcequota/controller.go)."""
 
+_MAY_LACK_ROOM = (reasons.READY, reasons.INHERITED)
+_NO_ROOM = (reasons.COUNT_EXCEEDED, reasons.REFUSED)
+"""The reasons of these conditions if a quota leaves no room: the operator counted, or the API server did."""
+
 # NotFound: the namespace was deleted during the reconcile, or the API server does not serve a new kind yet.
 PASSING = (Conflict, NotFound, TooManyRequests, ServerError, Unreachable)
 
@@ -66,6 +70,14 @@ def problem_of(outcome: Outcome) -> Blocked | None:
 def is_over_quota(error: Exception | None) -> bool:
     """Return whether the API server refused an object because a ResourceQuota is full."""
     return isinstance(error, Forbidden) and _QUOTA.search(str(error)) is not None
+
+
+def waits_for_room(conditions: Iterable[Condition]) -> bool:
+    """Return whether something of an object is not in place, possibly because a quota is full.
+
+    Only then room in the quota is news: otherwise an owner could wake the operator with each object.
+    """
+    return any(each.status != "True" and each.type in _MAY_LACK_ROOM and each.reason in _NO_ROOM for each in conditions)
 
 
 def _refused(text: str) -> str:

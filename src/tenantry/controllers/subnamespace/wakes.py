@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tenantry.api import reasons
 from tenantry.api.kubernetes import ResourceQuota, RoleBinding
 from tenantry.api.marks import TENANT_UID
 from tenantry.api.model import Resource
@@ -14,16 +13,13 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import controlplane, tenantnamespace
+from tenantry.controllers.conclusion import waits_for_room
 from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.runtime import asked_of, is_news
 from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, is_same, tenant_of
 from tenantry.engine.cache import Change
-from tenantry.engine.conditions import find
 from tenantry.engine.observed import Observed
-
-_NO_ROOM = (reasons.COUNT_EXCEEDED, reasons.REFUSED)
-"""The reasons of the condition Inherited if a quota leaves no room: the operator counted, or the API server did."""
 
 
 def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
@@ -143,13 +139,12 @@ def _is_news(before: Observed | None, after: Observed | None) -> bool:
 
 
 def _makes_room(before: Observed | None, after: Observed | None, caches: SubnamespaceCaches) -> bool:
-    """Return whether the child of a ResourceQuota waits for room for what it inherits, and may have it now."""
+    """Return whether the child of a ResourceQuota waits for room, and may have it now."""
     if before is None or not tenantnamespace.has_more_room(before, after):
         return False
     namespace = caches.namespaces.get(before.namespace)
     found = caches.subnamespaces.get(subnamespace_key(namespace)) if namespace is not None else None
-    inherited = find(found.status.conditions, reasons.INHERITED) if found is not None else None
-    return inherited is not None and inherited.reason in _NO_ROOM
+    return found is not None and waits_for_room(found.status.conditions)
 
 
 def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:

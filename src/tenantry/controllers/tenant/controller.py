@@ -23,6 +23,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import controlplane, ownnodes, tenancyrules, tenantcluster, tenantnamespace, watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
+from tenantry.controllers.conclusion import waits_for_room
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
@@ -71,7 +72,7 @@ class TenantController:
         """Return what wakes this controller, and how an object's change becomes a tenant's name."""
         tenants = watched.tenants(watched.own_key)
         children = [
-            watched.watch(kind.resource, _child_keys, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
+            watched.watch(kind.resource, self._by_child, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
         ]
         runtimes = watched.runtime_classes(lambda change: self._all() if is_news(change) else ())
         planes = watched.control_planes(_plane_keys)
@@ -84,6 +85,17 @@ class TenantController:
         before, after = change.before, change.after
         same = before is not None and after is not None and rules_of_all(before) == rules_of_all(after)
         return () if same and asked_of(before) == asked_of(after) else self._all()
+
+    def _by_child(self, change: Change[Observed]) -> Iterable[str]:
+        return (*_child_keys(change), *self._by_room(change))
+
+    def _by_room(self, change: Change[Observed]) -> Iterable[str]:
+        """Return the tenant of which something was refused because this ResourceQuota was full, once there is room."""
+        before = change.before
+        if before is None or self._tenants is None or not tenantnamespace.has_more_room(before, change.after):
+            return ()
+        tenant = self._tenants.get(before.namespace)
+        return [tenant.key] if tenant is not None and waits_for_room(tenant.status.conditions) else ()
 
     def _all(self) -> list[str]:
         return [tenant.key for tenant in self._tenants] if self._tenants is not None else []
