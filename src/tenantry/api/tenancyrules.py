@@ -26,10 +26,6 @@ OWN_MARK = "tenantry.dev/rules"
 Also on every object with parameters of policies: the value is a section, or says what else they are for.
 """
 
-WARN_MARK = "tenantry.dev/rules-warn"
-AUDIT_MARK = "tenantry.dev/rules-audit"
-"""On a namespace that has rules of that action: no other pays for the policies of it. The value is always "true"."""
-
 EXISTING_VOLUMES_MARK = "tenantry.dev/existing-volumes"
 """On a namespace whose claims may be bound to volumes that exist already. The value is always "Allow"."""
 
@@ -51,6 +47,18 @@ RECLAIMED = "Delete"
 
 MAX_RULES = 128
 """The most rules of one form."""
+
+
+def action_mark(section: str, target: str = "") -> str:
+    """Return the label of a namespace that has rules of a section: no other pays for the policies of that action.
+
+    The value is always "true".
+
+    Args:
+        section: warn or audit.
+        target: The name of a kind of object; "" for any kind.
+    """
+    return f"tenantry.dev/rules-{section}" + (f"-{target}" if target else "")
 
 
 def reclaim_mark(section: str) -> str:

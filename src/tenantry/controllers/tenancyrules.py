@@ -17,18 +17,17 @@ from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MIN_GRACE
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenancyrules import (
-    AUDIT_MARK,
     EXISTING_VOLUMES_MARK,
     MAPS,
     NAME,
     OWN_MARK,
     PULL_MARK,
     RECLAIMED,
-    WARN_MARK,
     Bound,
     Section,
     TenancyRules,
     TenancyRulesSpec,
+    action_mark,
     reclaim_mark,
 )
 from tenantry.api.tenant import Tenant
@@ -36,6 +35,7 @@ from tenantry.controllers import tenantnamespace
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Child
 from tenantry.policy import text
+from tenantry.policy.catalog import TARGETS, decides
 from tenantry.policy.compile import ENFORCED, SECTIONS
 from tenantry.policy.rules.storageclasses import EXISTING_VOLUMES, RECLAIM_POLICIES
 from tenantry.world import sandbox as sandboxed
@@ -112,8 +112,7 @@ def render(
     """
     rules = rules_of(defaults, namespace.tenant, lineage, sandbox)
     runtime = sandboxed.mark(_given(namespace.tenant.spec.isolation.runtime), _below(lineage), sandbox)
-    labels = {} if rules.warn.is_empty else {WARN_MARK: "true"}
-    labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
+    labels = _action_labels(rules)
     labels |= {marks.RUNTIME: runtime} if runtime else {}
     labels |= _reclaim_labels(rules)
     labels |= {PULL_MARK: PullPolicy.ALWAYS.value} if CACHED in rules.enforce.refused else {}
@@ -157,6 +156,17 @@ def _fitting(wanted: PolicyParameters) -> PolicyParameters:
             f" section {wanted.metadata.labels[OWN_MARK]} has {length}; use shorter lists, or patterns instead of lists"
         )
     return wanted
+
+
+def _action_labels(rules: TenancyRulesSpec) -> dict[str, str]:
+    """Return the labels that select the policies that warn and audit."""
+    labels: dict[str, str] = {}
+    for section in SECTIONS:
+        found: Section = getattr(rules, section)
+        if section != ENFORCED and not found.is_empty:
+            targets = ["", *(each.name for each in TARGETS if each.is_rarely_reported and decides(each, found))]
+            labels |= {action_mark(section, target): "true" for target in targets}
+    return labels
 
 
 def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """What another cluster may write here as a guest, beyond the rules of every tenant. Pure.
 
     tenantry-peers-subnamespaces   Workspaces of its own account, and nothing that would give others rights
-    tenantry-peers-size            how large pods, ConfigMaps and Secrets are
+    tenantry-peers-size            how large pods, ConfigMaps, Secrets and Services are
     tenantry-peers-endpoints       Services that lead to its own pods only
-    tenantry-peers-finalizers      nothing that would stay when the peering ends
     tenantry-peers-leases          its Lease in `tenantry-peers`, without marks that keep it
+
+None of its objects may have finalizers, which would stay when the peering ends.
 
 A guest is a tenant whose owner is a program on a cluster that we do not know. The policies hold while the operator is
 down. `install/peers.py` refuses every kind that a guest does not write at all, EndpointSlices among them.
@@ -21,7 +22,6 @@ from tenantry.install.policy import IN_TENANTS, Named, bound, rule, says, valida
 SIZE = "tenantry-peers-size"
 ENDPOINTS = "tenantry-peers-endpoints"
 SUBNAMESPACES = "tenantry-peers-subnamespaces"
-FINALIZERS = "tenantry-peers-finalizers"
 LEASES = "tenantry-peers-leases"
 
 MOST_KIB = 128
@@ -31,9 +31,18 @@ _MOST = MOST_KIB * 1024
 _LISTS = ("containers", "initContainers", "ephemeralContainers")
 
 
+_NO_NEW_FINALIZERS = says(
+    "object.?metadata.finalizers.orValue([]).all(f, request.operation == 'UPDATE'"
+    " && f in oldObject.?metadata.finalizers.orValue([]))",
+    "metadata.finalizers must not have more than before: another cluster would keep the object, and its namespace,"
+    " after the peering has ended",
+)
+"""A namespace with an object that has a finalizer never ends."""
+
+
 def everything() -> list[Json]:
     """Return the policies and their bindings."""
-    policies = (_size(), _endpoints(), _subnamespaces(), _finalizers(), _leases())
+    policies = (_size(), _endpoints(), _subnamespaces(), _leases())
     return [each for policy in policies for each in bound(policy)]
 
 
@@ -72,6 +81,7 @@ def _size() -> Json:
             f" || variables.containers.map(c, {long}).sum() <= {_MOST}",
             f"spec.containers: env, command and args of all of them must be at most {MOST_KIB} KiB together",
         ),
+        _NO_NEW_FINALIZERS,
     ]
     about = rule("", ["pods", "pods/ephemeralcontainers", "configmaps", "secrets", "services"])
     return validating(
@@ -134,25 +144,11 @@ def _subnamespaces() -> Json:
             " && object.spec.?sliceClaimName.orValue('') == '' && !has(object.spec.adopt)",
             "spec must not have adopt, sliceClaimName nor isolation.controlPlane: Virtual",
         ),
+        _NO_NEW_FINALIZERS,
     ]
     resource = Subnamespace.resource
     about = [rule(resource.group, [resource.plural])]
     return validating(SUBNAMESPACES, about, validations, conditions=_BY_GUEST, where=IN_TENANTS)
-
-
-_NO_NEW_FINALIZERS = says(
-    "object.?metadata.finalizers.orValue([]).all(f, request.operation == 'UPDATE'"
-    " && f in oldObject.?metadata.finalizers.orValue([]))",
-    "metadata.finalizers must not have more than before: another cluster would keep the object, and its namespace,"
-    " after the peering has ended",
-)
-
-
-def _finalizers() -> Json:
-    """Return the policy on finalizers: a namespace with an object that has one never ends."""
-    resource = Subnamespace.resource
-    about = [rule("", ["pods", "configmaps", "secrets", "services"]), rule(resource.group, [resource.plural])]
-    return validating(FINALIZERS, about, [_NO_NEW_FINALIZERS], conditions=_BY_GUEST, where=IN_TENANTS)
 
 
 def _leases() -> Json:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, TenancyRules
+from tenantry.api.tenancyrules import MAPS, OWN_MARK, TenancyRules, action_mark
 from tenantry.api.tenant import Tenant
 from tenantry.install.policy import (
     IN_TENANTS,
@@ -36,7 +36,6 @@ LOOSER = "tenantry-looser"
 
 WARNED = "warn"
 ACTIONS = {"enforce": "Deny", WARNED: "Warn", "audit": "Audit"}
-_MARKS = {"enforce": "", "warn": WARN_MARK, "audit": AUDIT_MARK}
 
 
 def everything(subject: Json) -> list[Json]:
@@ -71,6 +70,7 @@ def _policy(target: RuleTarget, subject: Json) -> list[Json]:
         bindings(
             name,
             section=each,
+            target=target.name if target.is_rarely_reported else "",
             missing=target.missing if each == ENFORCED else "",
             about=enforced if each == ENFORCED else (),
             # Each binding costs the API server a conversion of the object; the author of a template is warned anyway.
@@ -102,6 +102,7 @@ def bindings(
     kind: str = "Validating",
     *,
     section: str = ENFORCED,
+    target: str = "",
     aside: str = "",
     missing: str = "",
     about: Sequence[Json] = (),
@@ -114,6 +115,7 @@ def bindings(
         name: The policy.
         kind: Validating or Mutating.
         section: Of the rules; warn and audit only select namespaces that have such rules.
+        target: The kind of object that these rules are about; "" for any.
         aside: The end of the bindings' names, if the section has others.
         missing: Deny or Allow, for a request while there are no rules; by default Deny for `enforce`.
         about: The resources of the policy that they are for; see `rule`; by default all.
@@ -124,7 +126,7 @@ def bindings(
     action = missing or ("Deny" if section == ENFORCED else "Allow")
     own: Json = {"name": MAPS[section], "parameterNotFoundAction": action}  # in the namespace of the request
     shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
-    has_any = [_labelled(_MARKS[section], "Exists")] if _MARKS[section] else []
+    has_any = [_labelled(action_mark(section, target), "Exists")] if section != ENFORCED else []
     only: Json = {"resourceRules": list(about)} if about else {}
     if without:
         only["objectSelector"] = {"matchExpressions": [_labelled(label, "DoesNotExist") for label in without]}

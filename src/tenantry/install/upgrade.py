@@ -44,6 +44,7 @@ RETIRED = {
     "Validating": (
         "tenantry-made",
         "tenantry-mirror-identity",
+        "tenantry-peers-finalizers",
         *(f"tenantry-{plural}{suffix}" for plural in _REQUESTS for suffix in ("", "-decisions")),
         *(f"{inheritance.COPIES}-{kind.plural}" for kind in inheritance.SCALED),
     )
@@ -51,6 +52,7 @@ RETIRED = {
 """Policies of older versions, and their bindings of the same name, that this version does not install: by kind.
 
 `tenantry-made` is a part of `tenantry-marks` now, and one policy is about requests of all kinds.
+What `tenantry-peers-finalizers` refused, the policies on the sizes and the Subnamespaces of guests refuse.
 `tenantry-mirror-identity` kept users from a ServiceAccount in their namespace, which has no rights any more.
 The policies on the scale of copies had the copies as parameters. Their successor has another name: with the same one,
 the API server could see the new policy with the old binding for a moment, find no parameters, and allow the request.

@@ -69,6 +69,11 @@ def checks_of(target: RuleTarget) -> list[RuleCheck]:
     return [check for check in CHECKS if check.scope.target == target.name]
 
 
+def decides(target: RuleTarget, section: Section) -> bool:
+    """Return whether a section has a rule about a kind of object."""
+    return any(check.is_in(section) for check in checks_of(target))
+
+
 def violations(request: Request, rules: Section, targets: Iterable[RuleTarget] = TARGETS) -> list[Violation]:
     """Return everything in a request that one section of a namespace's rules refuses: the API server's answer.
 

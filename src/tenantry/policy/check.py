@@ -121,8 +121,7 @@ class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     def violations(self, review: Review) -> list[Violation]:
         """Return every value of a request that the rule refuses; [] if the rule is not there."""
-        form: Mapping[str, object] = getattr(review.rules, self.form)
-        if not (form if self.whole else self.rule in form):
+        if not self.is_in(review.rules):
             return []
         judged = [(path, self.judge(value, review)) for path, value in self.scope.values(review)]
         return [
@@ -130,6 +129,11 @@ class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
             for path, problem in judged
             if problem is not None
         ]
+
+    def is_in(self, section: Section) -> bool:
+        """Return whether the rule is in a section; `is_set` in Python."""
+        form: Mapping[str, object] = getattr(section, self.form)
+        return bool(form) if self.whole else self.rule in form
 
     def section(self, source: str) -> Section:
         """Return a section with this rule alone, which refuses the example."""
@@ -200,6 +204,8 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
         many: There are so many that the cost of an honest one matters. Then labels of the namespace may only excuse:
             a check must not refuse more if a label is there.
         spared: Whether it is not for the operator's requests, which hold what others wrote.
+        is_rarely_reported: Whether most namespaces have no rule about it that warns or audits, although they have such
+            rules about others: a label of its own selects those that have one.
     """
 
     name: str
@@ -216,6 +222,7 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
     many: bool = False
     more: tuple[tuple[str, tuple[str, ...]], ...] = ()
     spared: bool = False
+    is_rarely_reported: bool = False
 
     @property
     def groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:

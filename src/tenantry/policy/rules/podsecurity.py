@@ -149,7 +149,7 @@ HOST = (
     refuse(
         "podSecurity.nodeVolumes",
         VOLUMES,
-        bad=f"{listed(NODE_VOLUMES)}.exists(t, t in dyn(c))",
+        bad=f"dyn(c).exists(k, k in {listed(NODE_VOLUMES)})",
         is_bad=lambda volume, _: any(each in volume for each in NODE_VOLUMES),
         what="is of a type that the node itself attaches from elsewhere",
         fix="use a persistentVolumeClaim",
@@ -453,7 +453,7 @@ LISTS = (
         "podSecurity.volumeTypes",
         VOLUMES,
         # Every volume has a name, which is a field beside those of the types.
-        bad=f"!({LIST}.exists(t, t != 'name' && t in dyn(c)))",
+        bad=f"!(dyn(c).exists(k, k != 'name' && k in {LIST}))",
         find=lambda volume, allowed, _: None if any(t in volume for t in allowed if t != "name") else "",
         what="is of a type that is not allowed",
         value="",

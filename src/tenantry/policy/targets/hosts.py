@@ -134,6 +134,7 @@ POD_RECORDS = RuleTarget(
     conditions={"names-hosts": _HAS_DNS_KEY, "is-written": IS_WRITTEN},
     variables={},
     concerns=_names_hosts,
+    is_rarely_reported=True,
 )
 
 

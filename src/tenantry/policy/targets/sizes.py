@@ -104,6 +104,7 @@ SIZES = RuleTarget(
     missing="Allow",
     many=True,
     spared=True,
+    is_rarely_reported=True,
 )
 IS_LARGER = f"request.operation == 'CREATE' || variables.bytes > {_bytes('oldObject')}"
 """CEL: an object that was allowed once may be changed as long as it does not grow."""
