@@ -26,7 +26,7 @@ demo: ## Start a local cluster with three tenants in it and show them.
 # Tests wait for controllers about half of the time: three workers keep two cores busy.
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
-	.venv/bin/tenantry local build --with-hosted
+	.venv/bin/tenantry local build --with-hosted --kubernetes-version 1.34
 	.venv/bin/python tools/testprograms.py
 	.venv/bin/python tools/go.py test -vet=off ./...
 	TENANTRY_TEST_REAL=$${TENANTRY_TEST_REAL:-0} \
@@ -41,8 +41,7 @@ RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration
 
 test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, conformance, real nodes (see docs/how-to/real-nodes.md).
 	$(SETUP) dev
-	.venv/bin/tenantry local build --with-hosted --with-conformance
-	.venv/bin/tenantry local build --kubernetes-version 1.34
+	.venv/bin/tenantry local build --with-hosted --with-conformance --kubernetes-version 1.34
 	.venv/bin/python tools/testprograms.py --release
 	.venv/bin/python tools/go.py race
 	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
