@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tenantry.api.errors import InputError
 
-_KEEP_ALIVE_SECONDS = 60.0
+KEEP_ALIVE_SECONDS = 60.0
 
 
 Verdict = Callable[[str, str], Awaitable[HTTPStatus]]
@@ -104,16 +104,26 @@ async def listening(
     Raises:
         InputError: The address does not parse, or the port is taken.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise InputError(f"address {address!r} must be HOST:PORT, as in 127.0.0.1:8080")
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS)
+    host, port = place_of(address)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, int(port), reuse_address=True, ssl_context=context).start()
+            await web.TCPSite(runner, host, port, reuse_address=True, ssl_context=context).start()
         except OSError as error:
             raise InputError(f"cannot listen on {address!r}: {error.strerror}; choose another {flag}") from error
         yield
     finally:
         await runner.cleanup()
+
+
+def place_of(address: str) -> tuple[str, int]:
+    """Return the host and the port of an address to listen on.
+
+    Raises:
+        InputError: It does not parse.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise InputError(f"address {address!r} must be HOST:PORT, as in 127.0.0.1:8080")
+    return host, int(port)

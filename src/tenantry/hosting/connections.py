@@ -128,9 +128,13 @@ class Connections:
                 victim.cancel()
         return ""
 
-    def authenticated(self) -> None:
-        """Take in that the client of the connection that this task serves has authenticated."""
-        task = asyncio.current_task()
+    def authenticated(self, task: asyncio.Task[None] | None = None) -> None:
+        """Take in that the client of a connection has authenticated.
+
+        Args:
+            task: The task that serves it; None for the current one.
+        """
+        task = task or asyncio.current_task()
         if self._unauthenticated is not None and task is not None:
             self._unauthenticated.end(task)
 

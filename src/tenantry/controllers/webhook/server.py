@@ -23,8 +23,8 @@ from tenantry.controllers.webhook.controller import found_keys, of_secret
 from tenantry.controllers.webhook.mutations import AskedMutation, ServedMutation, asked, reviewed
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.metrics import Metrics
-from tenantry.engine.reviews import serve_reviews
 from tenantry.engine.runtime import Runtime
+from tenantry.hosting.reviews import serve_reviews
 from tenantry.hosting.tlslistener import renew
 from tenantry.policy.cel.values import EvaluationError
 
