@@ -40,6 +40,21 @@ PACKAGES = (
     "zlib1g",
 )
 """What Python and the wheels need. dpkg, perl and a shell, which they depend on to be installed, are not among them."""
+NFTABLES = (
+    "libbsd0",
+    "libedit2",
+    "libgmp10",
+    "libjansson4",
+    "libmd0",
+    "libmnl0",
+    "libnftables1",
+    "libnftnl11",
+    "libtinfo6",
+    "libxtables12",
+    "nftables",
+)
+"""What nft needs beside those."""
+NFT = "usr/sbin/nft"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 _UNUSED = (
     "etc/ca-certificates",
@@ -178,7 +193,8 @@ def _used(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         if ".." in parts:
             raise tarfile.TarError(f'"{member.name}" leads out of the package')
         is_text = member.name.startswith("usr/share/doc/") and not member.name.endswith("/copyright")
-        if not is_text and not any(member.name == each or member.name.startswith(f"{each}/") for each in _UNUSED):
+        is_unused = any(member.name == each or member.name.startswith(f"{each}/") for each in _UNUSED)
+        if not is_text and (not is_unused or member.name == NFT):
             yield member
 
 

@@ -1,6 +1,7 @@
 """Build the images without a container engine: `.venv/bin/python tools/images.py [NAME ...] [--out dist]`.
 
     operator   Python of Debian, the wheels of requirements/operator.txt, and Tenantry: no shell, no package manager
+    netpol     the same with nft: the agent that enforces NetworkPolicies on a node
     hosted     VirtualControlPlanes in Pods: static programs
     coredns    CoreDNS with the plugin of Tenantry: a static program
     probe      what `tenantry audit --probe` runs in pods: a static program
@@ -17,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +78,15 @@ class Workplace:
     progress: Progress
 
 
-def operator(reference: str, at: Workplace) -> Made:
-    """Return the image of the operator.
+def _python(reference: str, at: Workplace, *, command: str, more: Sequence[str] = (), user: str = USER) -> Made:
+    """Return an image that runs a command of Tenantry.
+
+    Args:
+        reference: The name of the image.
+        at: Where it is made.
+        command: The command; a container may run another one.
+        more: Packages of Debian beside those of every image.
+        user: The user and the group, as numbers.
 
     Raises:
         DebianError: The packages of Debian cannot be had.
@@ -87,24 +96,24 @@ def operator(reference: str, at: Workplace) -> Made:
     root, fetched = at.folder / "root", at.packages or at.folder / "packages"
     for each in (root, fetched):
         each.mkdir(exist_ok=True)
-    at.progress.update("operator: packages of Debian")
-    packages = debian.fetch(fetched)
+    at.progress.update(f"{command}: packages of Debian")
+    packages = debian.fetch(fetched, (*debian.PACKAGES, *more))
     debian.unpack(packages, root)
-    at.progress.update("operator: wheels")
+    at.progress.update(f"{command}: wheels")
     requirements = ROOT / "requirements" / "operator.txt"
     app = root / _APP
     _install(requirements, app)
     with zipfile.ZipFile(wheels.pure(at.folder)) as wheel:
         # The Go sources are of no use there.
         wheel.extractall(app, [each for each in wheel.namelist() if not each.startswith("tenantry/_sources/")])
-    at.progress.update("operator: compiling")
+    at.progress.update(f"{command}: compiling")
     _compile(root)
     recipe = ImageRecipe(
         reference=reference,
         files={"/": root},
         entrypoint=(f"/usr/bin/{debian.PYTHON}", "-m", "tenantry"),
-        command=("operator",),
-        user=USER,
+        command=(command,),
+        user=user,
         environment={
             "PYTHONPATH": f"/{_APP}",
             # The file system is read-only.
@@ -158,7 +167,8 @@ def _static(make: Callable[[Progress, str], ImageRecipe], *programs: str) -> Cal
 
 
 IMAGES: dict[str, Callable[[str, Workplace], Made]] = {
-    "operator": operator,
+    "operator": partial(_python, command="operator"),
+    "netpol": partial(_python, command="netpol-agent", more=debian.NFTABLES, user="0:0"),
     "hosted": _static(hostedimage.recipe, "hosted", "hosted-sidecar", "endpoint-proxy", "hosted-etcd"),
     "coredns": _static(recipes.coredns, "coredns"),
     "probe": _static(recipes.probe, "probe"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tenantry.api.errors import RetryableError
@@ -48,7 +49,10 @@ class Nft:
         """
         # The kernel shows /proc/sys/net of the network namespace of the process that opens the file.
         files = [f"/proc/sys/net/bridge/{name}" for name in BRIDGE_SETTINGS]
-        values = (await self._run(("sh", "-c", 'cat "$@" 2>/dev/null || true', "sh", *files))).split()
+        if self._inside:
+            values = (await self._run(("sh", "-c", 'cat "$@" 2>/dev/null || true', "sh", *files))).split()
+        else:
+            values = _contents(files)  # an image has no shell
         # Without br_netfilter the files are missing, and the kernel does not show bridged packets to nftables.
         if len(values) != len(files):
             return [f"net.bridge.{name}" for name in BRIDGE_SETTINGS]
@@ -67,3 +71,12 @@ class Nft:
             first = done.err.decode(errors="replace").strip().split("\n")[0]
             raise RetryableError(f"{command[0]!r} failed with exit code {done.code}: {first}")
         return done.out.decode()
+
+
+def _contents(files: Sequence[str]) -> list[str]:
+    """Return what files of the kernel have; those that do not exist are left out."""
+    found: list[str] = []
+    for each in files:
+        with suppress(FileNotFoundError):
+            found.append(Path(each).read_text().strip())
+    return found

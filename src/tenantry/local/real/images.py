@@ -205,7 +205,7 @@ def _layout(images: Sequence[tuple[ImageRecipe, _Layer]]) -> bytes:
     def manifest(recipe: ImageRecipe, layer: _Layer) -> Json:
         said = {
             "Env": [
-                "PATH=/usr/local/bin:/usr/bin:/bin",
+                "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 *(f"{name}={value}" for name, value in sorted(recipe.environment.items())),
             ],
             "Entrypoint": list(recipe.entrypoint),
