@@ -164,11 +164,21 @@ async def test_an_owner_who_has_as_many_network_policies_as_allowed_does_not_del
             return "delete one of the networkpolicies.networking.k8s.io there" in ready["message"]
 
         await until(is_blocked, "the tenant says what to do about its quota")
-    flood = [each["metadata"]["name"] for each in await api.list(NetworkPolicy.resource, name)]
+    listed = [each["metadata"]["name"] for each in await api.list(NetworkPolicy.resource, name)]
+    flood = iter([each for each in listed if each.startswith("flood-")])
     # Requests of the owner may still be under way at the API server, one of each loop: they take places, too.
-    for each in [each for each in flood if each.startswith("flood-")][:3]:
+    for each in itertools.islice(flood, 3):
         await api.delete(NetworkPolicy.resource, each, name)
-    await until(is_isolated, "the operator has created the policy")
+
+    async def is_isolated_in_the_room() -> bool:
+        # Kubernetes' quota controller ignores a deletion if the ResourceQuota in its cache, from before some creations,
+        # has the right count by chance: it counts again with the next deletion, or after five minutes.
+        # Source: kubernetes, pkg/controller/resourcequota, `syncResourceQuota` and `UpdateFunc`.
+        if await is_full():
+            await api.delete(NetworkPolicy.resource, next(flood), name)
+        return await is_isolated()
+
+    await until(is_isolated_in_the_room, "the operator has created the policy")
 
 
 async def test_a_new_custom_kind_is_counted(api: Api, operator: Operator, name: str) -> None:
