@@ -410,7 +410,7 @@ async def pulled(person: Api, manifest: Json, namespace: str) -> list[str]:
     return [*(each["imagePullPolicy"] for each in containers), *(each["pullPolicy"] for each in images)]
 
 
-@pytest.mark.skipif(versions.chosen() == versions.OLDEST, reason="volumes of images are off by default")
+@versions.changes_without_the_operator
 async def test_no_pod_runs_the_cached_image_of_another_tenant(
     api: Api, alice: Api, operator: Operator, name: str
 ) -> None:

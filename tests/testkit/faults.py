@@ -22,6 +22,7 @@ from aiohttp import web
 from tenantry.kube import kubeconfig
 from tenantry.kube.credentials import Credentials
 from tenantry.local.cluster import LocalCluster
+from testkit import versions
 from testkit.operators import Operator, running
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content-length"}
@@ -217,7 +218,7 @@ async def operating(
     await operator.stop()
     async with FaultyProxy(tenancy.paths.kubeconfig("operator")).running() as proxy:
         config = proxy.kubeconfig(folder / "operator")
-        async with running(config, folder / "log") as behind:
+        async with running(config, folder / "log", *versions.webhook_flags(tenancy)) as behind:
             await behind.leads()
             yield proxy, behind
 
