@@ -18,7 +18,7 @@ from tenantry.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from tenantry.api.model import Condition
+from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.wording import shortened
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.tenantnamespace import COUNTS
@@ -77,7 +77,10 @@ def waits_for_room(conditions: Iterable[Condition]) -> bool:
 
     Only then room in the quota is news: otherwise an owner could wake the operator with each object.
     """
-    return any(each.status != "True" and each.type in _MAY_LACK_ROOM and each.reason in _NO_ROOM for each in conditions)
+    return any(
+        each.type in _MAY_LACK_ROOM and each.reason in _NO_ROOM and each.status is not ConditionStatus.TRUE
+        for each in conditions
+    )
 
 
 def _refused(text: str) -> str:

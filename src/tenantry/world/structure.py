@@ -7,12 +7,13 @@ an error here; the server would drop it silently. Null counts as not set, as in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 import msgspec
 from msgspec import inspect
 
+from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject
 from tenantry.api.ruledeclarations import PLAIN
 from tenantry.api.wording import suggestion
@@ -242,3 +243,21 @@ def _described(value: object) -> str:
         case _:
             text = repr(value)
             return text if len(text) <= 67 else f"{text[:64]}…"  # noqa: PLR2004 - a line stays a line
+
+
+def each_object(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the objects of documents, those of lists one by one, without their null fields.
+
+    Raises:
+        InputError: A document is not an object.
+    """
+    for where, value in documents:
+        if not isinstance(value, dict) or not isinstance(cast("dict[str, object]", value).get("kind"), str):
+            raise InputError(f"{where}: must be a Kubernetes object, with apiVersion, kind and metadata")
+        document = cast("dict[str, object]", without_nulls(cast("object", value)))
+        items = document.get("items")
+        if str(document["kind"]).endswith("List") and isinstance(items, list):
+            inner = enumerate(cast("list[object]", items))
+            yield from each_object((f"{where}, items[{index}]", item) for index, item in inner)
+        else:
+            yield where, document

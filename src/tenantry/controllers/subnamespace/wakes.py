@@ -140,11 +140,13 @@ def _is_news(before: Observed | None, after: Observed | None) -> bool:
 
 def _makes_room(before: Observed | None, after: Observed | None, caches: SubnamespaceCaches) -> bool:
     """Return whether the child of a ResourceQuota waits for room, and may have it now."""
-    if before is None or not tenantnamespace.has_more_room(before, after):
+    if before is None:
         return False
     namespace = caches.namespaces.get(before.namespace)
     found = caches.subnamespaces.get(subnamespace_key(namespace)) if namespace is not None else None
-    return found is not None and waits_for_room(found.status.conditions)
+    if found is None or not waits_for_room(found.status.conditions):
+        return False
+    return tenantnamespace.has_more_room(before, after)
 
 
 def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:

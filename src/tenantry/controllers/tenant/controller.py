@@ -92,10 +92,11 @@ class TenantController:
     def _by_room(self, change: Change[Observed]) -> Iterable[str]:
         """Return the tenant of which something was refused because this ResourceQuota was full, once there is room."""
         before = change.before
-        if before is None or self._tenants is None or not tenantnamespace.has_more_room(before, change.after):
+        tenant = self._tenants.get(before.namespace) if before is not None and self._tenants is not None else None
+        # In this order: every new object of a tenant changes a ResourceQuota, and few tenants wait.
+        if tenant is None or not waits_for_room(tenant.status.conditions):
             return ()
-        tenant = self._tenants.get(before.namespace)
-        return [tenant.key] if tenant is not None and waits_for_room(tenant.status.conditions) else ()
+        return [tenant.key] if tenantnamespace.has_more_room(before, change.after) else ()
 
     def _all(self) -> list[str]:
         return [tenant.key for tenant in self._tenants] if self._tenants is not None else []

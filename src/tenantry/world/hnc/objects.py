@@ -5,7 +5,7 @@ Source: HNC v1.1, API hnc.x-k8s.io/v1alpha2, and its user guide ("Concepts").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, TypeVar, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.world.imports.form import MarkedObject
-from tenantry.world.structure import without_nulls
+from tenantry.world.structure import each_object
 
 GROUP = "hnc.x-k8s.io"
 VERSION = "v1alpha2"
@@ -201,7 +201,7 @@ def read(documents: Iterable[tuple[str, object]]) -> HncObjects:
     world = HncObjects(
         namespaces={}, anchors=[], hierarchies={}, quotas=[], configuration=None, bindings=[], usage={}, marked=[]
     )
-    for where, value in _objects(documents):
+    for where, value in each_object(documents):
         kind, group = str(value["kind"]), str(value.get("apiVersion", "")).rpartition("/")[0]
         match group, kind:
             case "", "Namespace":
@@ -224,19 +224,6 @@ def read(documents: Iterable[tuple[str, object]]) -> HncObjects:
                     world.bindings.append(_convert(where, value, RoleBinding))
                 _mark(where, value, kind, world.marked)
     return world
-
-
-def _objects(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, dict[str, object]]]:
-    for where, value in documents:
-        if not isinstance(value, dict) or not isinstance(cast("dict[str, object]", value).get("kind"), str):
-            raise InputError(f"{where}: must be a Kubernetes object, with apiVersion, kind and metadata")
-        document = cast("dict[str, object]", without_nulls(cast("object", value)))
-        items = document.get("items")
-        if str(document["kind"]).endswith("List") and isinstance(items, list):
-            inner = enumerate(cast("list[object]", items))
-            yield from _objects((f"{where}, items[{index}]", item) for index, item in inner)
-        else:
-            yield where, document
 
 
 def _convert(where: str, value: object, kind: type[K]) -> K:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.api.wording import visible
 from tenantry.world.imports.fields import Fields
 from tenantry.world.imports.form import ImportOptions, ImportPlan
-from tenantry.world.structure import without_nulls
+from tenantry.world.structure import each_object
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -155,24 +155,6 @@ def read(source: ImportSource, documents: Iterable[tuple[str, object]]) -> Sourc
     for (kind, _, _), found in objects.items():
         by_kind[kind].append(found)
     return SourceObjects(objects=by_kind, namespaces=namespaces, usage=usage)
-
-
-def each_object(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the objects of documents, those of lists one by one, without their null fields.
-
-    Raises:
-        InputError: A document is not an object.
-    """
-    for where, value in documents:
-        if not isinstance(value, dict) or not isinstance(cast("dict[str, object]", value).get("kind"), str):
-            raise InputError(f"{where}: must be a Kubernetes object, with apiVersion, kind and metadata")
-        document = cast("dict[str, object]", without_nulls(cast("object", value)))
-        items = document.get("items")
-        if str(document["kind"]).endswith("List") and isinstance(items, list):
-            inner = enumerate(cast("list[object]", items))
-            yield from each_object((f"{where}, items[{index}]", item) for index, item in inner)
-        else:
-            yield where, document
 
 
 def _object(title: str, where: str, kind: str, value: dict[str, object]) -> ReadObject:
