@@ -27,8 +27,6 @@ PATIENCE = f"--timeout={SECONDS - 20:.0f}s"
 """For `kubectl wait`, which otherwise gives up after 30 s: it ends before its caller does."""
 
 _COMPLETE = "_TENANTRY_COMPLETE"
-_GIVING_UP = (("bench",), ("status",))
-"""Commands that leave requests in the middle: `status` ends a watch once the leader has renewed its Lease."""
 
 _POD = msgspec.json.encode(
     {
@@ -83,6 +81,8 @@ class Cli:
         variables = self.environment(environment)
         ended: object = None
         try:
+            # What the command leaves stays in the youngest generation, where _let_go looks: the whole heap takes longer.
+            gc.disable()
             os.environ.clear()
             os.environ.update(variables)
             sys.argv, sys.stdin = ["tenantry", *arguments], io.TextIOWrapper(io.BytesIO(stdin.encode()))
@@ -94,8 +94,7 @@ class Cli:
             os.environ.clear()
             os.environ.update(before[0])
             sys.argv, sys.stdin = before[1:]
-            if ended or _COMPLETE in variables or arguments[:1] in _GIVING_UP:
-                _let_go()
+            _let_go()
         said = Said(_text(out), _text(err))
         assert ended == code, f"{arguments}: exit code {ended}\n{said.stdout}\n{said.stderr}"
         return said
@@ -181,14 +180,15 @@ class Cli:
 
 
 def _let_go() -> None:
-    """Close what a command that gave something up has left open, as the end of its process would.
+    """Close what a command has left open, as the end of its process would.
 
-    Python 3.11 forgets a connection whose making is cancelled before the TLS handshake begins; found by whatever test
-    runs when garbage is collected, it would fail that one.
+    Python 3.11 forgets a connection whose making is cancelled before the TLS handshake begins, as when a command ends
+    a watch; found by whatever test runs when garbage is collected, it would fail that one.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+        gc.collect(0)
+    gc.enable()
 
 
 def _text(stream: io.TextIOWrapper) -> str:
