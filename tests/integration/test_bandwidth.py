@@ -12,7 +12,6 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.node import Node
 from testkit.api import PODS, Api, until
 from testkit.operators import Operator
-from testkit.refusals import counted
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -37,7 +36,7 @@ async def test_what_a_pod_asks_for_is_counted_and_more_than_the_quota_is_refused
         return bool((await api.get(ResourceQuota.resource, "tenantry-quota", name)).get("status", {}).get("hard"))
 
     await until(in_force, "the quota is in force")
-    made = await counted(api, PODS, _pod("one", ingress="59500k", egress="5M"), name)
+    made = await api.create(PODS, _pod("one", ingress="59500k", egress="5M"), name)
     resources = made["spec"]["containers"][0]["resources"]
     for side in ("requests", "limits"):
         assert resources[side]["tenantry.dev/ingress-mbps"] == "60"

@@ -26,7 +26,6 @@ from tenantry.world.naming import child_name
 from testkit.api import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS, Api, stays, until
 from testkit.operators import Operator
 from testkit.people import as_person
-from testkit.refusals import counted
 from testkit.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 
 pytest_plugins = ["testkit.fixtures"]
@@ -407,7 +406,7 @@ async def test_a_subtenant_admits_no_user_before_the_objects_of_its_parent_are_c
     """E05: a copy that failed is not made up for later, beside what the customer has by then."""
     await api.make_tenant(name, quota={"hard": {"configmaps": 20}})
     for number in range(3):
-        await counted(alice, CONFIG_MAPS, {"metadata": {"name": f"given-{number}"}}, name)
+        await alice.create(CONFIG_MAPS, {"metadata": {"name": f"given-{number}"}}, name)
     spec = subtenant("carl", inheritance={"configMaps": "Copy"}, quota={"hard": {"configmaps": 2}})
     await alice.create(SUBS, subnamespace_json("customer", spec), name)
     await trees.condition(name, "customer", reasons.INHERITED, holds=False)

@@ -26,7 +26,7 @@ from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
-from testkit.api import SECRETS, Api, until
+from testkit.api import SECONDS, SECRETS, Api, until
 from testkit.installation import install
 from testkit.planes import command
 
@@ -98,8 +98,8 @@ async def test_a_control_plane_and_a_machine_join_and_leave_without_remains(
         return is_ready(found)
 
     await until(lambda: ready(TenantryCluster.resource, "web"), "the infrastructure is there", seen=lambda: seen)
-    await until(lambda: ready(PLANES, "web"), "the control plane is there", seconds=120, seen=lambda: seen)
-    await until(lambda: ready(MACHINES, "web-a"), "the Machine has a node", seconds=120, seen=lambda: seen)
+    await until(lambda: ready(PLANES, "web"), "the control plane is there", seconds=3 * SECONDS, seen=lambda: seen)
+    await until(lambda: ready(MACHINES, "web-a"), "the Machine has a node", seconds=3 * SECONDS, seen=lambda: seen)
 
     plane = await api.get(PLANES, "web", name)
     assert plane["status"]["initialization"] == {"controlPlaneInitialized": True}

@@ -83,7 +83,15 @@ async def test_rights_of_an_earlier_version_are_reported_until_they_are_removed(
         return await status() == "False"
 
     await until(is_reported, "the condition reports the earlier rights")
-    await itself.list(ENDPOINT_SLICES)
+
+    async def reads() -> bool:
+        try:
+            await itself.list(ENDPOINT_SLICES)
+        except Forbidden:  # the authorizer sees the bindings a moment after the operator
+            return False
+        return True
+
+    await until(reads, "the earlier rights are in force")
     for earlier in earlier_bindings(node):
         await api.delete(ClusterRoleBinding.resource, earlier)
 

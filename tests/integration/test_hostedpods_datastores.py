@@ -26,7 +26,7 @@ from tenantry.hosting.destinations import Refused
 from tenantry.hosting.gate import Gate
 from tenantry.hosting.plane import GATE, HostedPlane
 from tenantry.hosting.stores import HostedStore, SqlDriver, SqlServer, StoreKind
-from tenantry.install import apply, manifests, planepods, planestore
+from tenantry.install import planestore
 from tenantry.install.planepods import PodOptions
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -34,7 +34,18 @@ from tenantry.local.files import write_private
 from testkit import ports
 from testkit.api import PODS, SECONDS, SECRETS, Api, until
 from testkit.etcdaccess import administer, opens_only_its_prefix
-from testkit.hostedplanes import listens, loopback, pod_of, programs, proxied, served, short_folder, started, unproxied
+from testkit.hostedplanes import (
+    installed,
+    listens,
+    loopback,
+    pod_of,
+    programs,
+    proxied,
+    served,
+    short_folder,
+    started,
+    unproxied,
+)
 from testkit.podprocesses import PodProcesses
 from testkit.sqlservers import missing, sql_server
 
@@ -69,11 +80,7 @@ def plane(name: str, store: HostedStore = SHARED) -> HostedPlane:
 @pytest_asyncio.fixture
 async def operator(admin: Client) -> AsyncGenerator[Client]:
     """The ServiceAccount of the operator, with the rights of this installation only; nothing is left at the end."""
-    wanted = planepods.everything(manifests.SERVICE_ACCOUNT, OPTIONS)
-    await apply.apply(admin, wanted)
-    account = manifests.SERVICE_ACCOUNT
-    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    async with Client(replace(admin.connection, impersonate=user)) as client:
+    async with installed(admin, OPTIONS) as client:
         yield client
     host = Api(admin)
     await unproxied(host)

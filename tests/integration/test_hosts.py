@@ -28,7 +28,7 @@ from testkit.hosts import (
 )
 from testkit.operators import Operator
 from testkit.people import as_person
-from testkit.refusals import counted, refusal
+from testkit.refusals import refusal
 from testkit.trees import Trees, subtenant
 
 pytest_plugins = ["testkit.fixtures"]
@@ -191,8 +191,8 @@ async def test_gateways_and_routes_have_hosts_too(api: Api, alice: Api, mallory:
         host, wild = f"web.{ours}.example", f"*.{ours}.example.org"
         await may_have_gateways(api, "alice", ours)
         await may_have_gateways(api, "mallory", theirs)
-        await counted(alice, ROUTES, route(host), ours)
-        await counted(alice, GATEWAYS, gateway(wild), ours)
+        await alice.create(ROUTES, route(host), ours)
+        await alice.create(GATEWAYS, gateway(wild), ours)
 
         async def refused() -> bool:
             return await taken(mallory, theirs, host, wild) == [host, wild]
@@ -220,7 +220,7 @@ async def test_what_the_clusters_gateways_offer_is_theirs_who_take_it(
         await api.create(GATEWAYS, gateway(f"*.{offered}", offered="All"), infra)
         await known(api, kept)
         host = f"web.{offered}"
-        await counted(alice, ROUTES, route(host, at=infra), ours)
+        await alice.create(ROUTES, route(host, at=infra), ours)
 
         async def refused() -> bool:
             return TAKEN in await refusal(mallory, ROUTES, route(host, at=infra), theirs)

@@ -90,7 +90,7 @@ async def test_of_two_who_ask_at_once_one_has_the_host_and_the_other_is_told(
     for _ in range(2):
         await until(only_theirs, "the host is the older one's")
         assert (await register(api))[host] == winner.metadata.uid
-        kept = (await api.tenant(winner.metadata.name)).status.conditions
+        kept = (await api.condition(winner.metadata.name, reasons.HOSTS_CONTESTED, holds=True)).status.conditions
         assert find(kept, reasons.HOSTS_TAKEN) is None
         contested = find(kept, reasons.HOSTS_CONTESTED)
         assert contested is not None

@@ -170,7 +170,7 @@ async def test_what_happens_elsewhere_costs_nothing(api: Api, trees: Trees, oper
     await api.make_tenant(f"{name}-other")
     child = await trees.make(name, "team", SPEC)
 
-    since = await operator.calm(name, child)
+    since = await operator.calm(name, child, seconds=2.0)
     for number in range(20):
         await api.create(CONFIG_MAPS, _value(f"c{number}", "b25l"), f"{name}-other")
         await api.create(ROLES, {"metadata": {"name": f"r{number}"}, "rules": []}, f"{name}-other")
@@ -200,7 +200,7 @@ async def test_one_change_reaches_many_children_with_one_write_each(
         some = (trees.make(name, f"c{number}", SPEC) for number in range(first, first + 20))
         children += await asyncio.gather(*some)
     ours = (name, *children)
-    since = await operator.calm(*ours)
+    since = await operator.calm(*ours, seconds=2.0)
     await api.patch(SECRETS, "thing", {"data": {"a": "dHdv"}}, name)
 
     async def followed() -> bool:
@@ -211,7 +211,7 @@ async def test_one_change_reaches_many_children_with_one_write_each(
         )
 
     await until(followed, "all have the new value")
-    await operator.calm(*ours)
+    await operator.calm(*ours, seconds=2.0)
     written = operator.written(since, *ours)
     assert len(written) == 100
     assert len(operator.asked(since, *ours)) - len(written) <= 5

@@ -25,7 +25,7 @@ from tenantry.kube.client import Client
 from tenantry.local import bootstrap, components, nodes, pki
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.state import Phase
-from testkit.api import until
+from testkit.api import SECONDS, until
 
 LISTEN = "0A"  # proc_net(5): TCP_LISTEN
 
@@ -99,7 +99,9 @@ async def test_a_client_certificate_is_signed_and_works(cluster: LocalCluster, a
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     await admin.request("POST", path, body=msgspec.json.encode(body))
     assert cluster.kubectl("certificate", "approve", "ada").returncode == 0
-    done = cluster.kubectl("wait", "csr/ada", "--for=jsonpath={.status.certificate}", "--timeout=50s")
+    done = cluster.kubectl(
+        "wait", "csr/ada", "--for=jsonpath={.status.certificate}", "--timeout=110s", timeout_seconds=SECONDS
+    )
     assert done.returncode == 0, done.stderr
     signed = msgspec.json.decode(await admin.request("GET", f"{path}/ada"))["status"]["certificate"]
     await admin.request("DELETE", f"{path}/ada")
@@ -169,7 +171,7 @@ async def test_kubectl_passes_its_exit_code(cluster: LocalCluster) -> None:
 async def test_nodes_become_ready_scale_and_go(cluster: LocalCluster, admin: Client) -> None:
     """Simulated nodes: capacity, labels and zones as asked for; a pod runs there."""
     plan = nodes.plan_from_flags(3, cpu="2", labels=("disk=ssd",), zones="a,b")
-    await cluster.up(UpOptions(nodes=plan))
+    await cluster.up(UpOptions(nodes=plan, timeout_seconds=2 * SECONDS))
     found = await admin.list(Node)
     assert [node.metadata.name for node in found] == ["node-1", "node-2", "node-3"]
     assert all(node.is_ready for node in found)
@@ -177,21 +179,25 @@ async def test_nodes_become_ready_scale_and_go(cluster: LocalCluster, admin: Cli
     assert [node.metadata.labels[nodes.ZONE] for node in found] == ["a", "b", "a"]
 
     # The controller manager makes it in its own time, and without it there is no pod.
-    done = cluster.kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=50s")
+    done = cluster.kubectl("wait", "serviceaccount/default", "--for=create", "--timeout=110s", timeout_seconds=SECONDS)
     assert done.returncode == 0, done.stderr
     done = cluster.kubectl("run", "web", "--image=web", "--overrides={}")
     assert done.returncode == 0, done.stderr
-    done = cluster.kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=50s")
+    done = cluster.kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=110s", timeout_seconds=SECONDS)
     assert done.returncode == 0, done.stderr
     cluster.kubectl("delete", "pod", "web", "--now")
 
     uids = {node.metadata.name: node.metadata.uid for node in found}
-    await cluster.up(UpOptions(nodes=nodes.plan_from_flags(2, cpu="2", labels=("disk=ssd",), zones="a,b")))
+    await cluster.up(
+        UpOptions(
+            nodes=nodes.plan_from_flags(2, cpu="2", labels=("disk=ssd",), zones="a,b"), timeout_seconds=2 * SECONDS
+        )
+    )
     fewer = await admin.list(Node)
     assert {node.metadata.name: node.metadata.uid for node in fewer} == {
         name: uid for name, uid in uids.items() if name != "node-3"
     }
-    await cluster.up(UpOptions(nodes=nodes.plan_from_flags(0)))
+    await cluster.up(UpOptions(nodes=nodes.plan_from_flags(0), timeout_seconds=2 * SECONDS))
     assert await admin.list(Node) == []
     kwok = cluster.status().component(components.KWOK)
     assert kwok is not None

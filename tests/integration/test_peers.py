@@ -28,7 +28,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from testkit.api import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
-from testkit.peerings import Peering, connection, federated, offloading, peering, placed, token_of
+from testkit.peerings import PATIENCE, Peering, connection, federated, offloading, peering, placed, token_of
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
@@ -203,7 +203,7 @@ async def test_pods_that_are_replaced_do_not_keep_a_namespace_at_the_peer(both: 
 async def test_a_home_ends_alone_after_the_peer_has_ended_its_side(both: Peering) -> None:
     """L14: the accounts are gone, so that nothing can be deleted there; the condition says that it does not answer."""
     await both.offload("alone")
-    await both.run("peer", "delete", both.home_name, "--cluster", both.peer_name, "--yes")
+    await both.end(at_peer=True)
 
     async def noticed() -> bool:
         found = await both.home.get(PeerCluster.resource, both.peer_name)
@@ -211,7 +211,7 @@ async def test_a_home_ends_alone_after_the_peer_has_ended_its_side(both: Peering
         return conditions[reasons.REACHABLE]["status"] == "False"
 
     await until(noticed, "the home reports that the peer does not serve it any more")
-    await both.run("peer", "delete", both.peer_name, "--cluster", both.home_name, "--yes")
+    await both.end()
     assert await both.home.find(NODES, node_name(both.peer_name)) is None
     await both.home.delete(NamespaceOffloading.resource, OFFLOADING, "alone")
     await both.home.gone(NamespaceOffloading.resource, OFFLOADING, "alone")
@@ -349,7 +349,7 @@ async def test_the_operator_acts_as_the_node_in_a_cluster_that_signs_no_certific
         lambda: told(reasons.NODE_READY, f"tenantry peer allow-node {both.peer_name}"),
         "the condition names the command",
     )
-    await both.run("peer", "allow-node", both.peer_name, "--cluster", both.home_name)
+    await both.run("peer", "allow-node", both.peer_name, "--cluster", both.home_name, PATIENCE)
     assert await told(reasons.NODE_READY, "by impersonation") is not None
     await both.home.create(SECRETS, {"metadata": {"name": "named"}, "stringData": {"key": "named"}}, "weaker")
     container = {"envFrom": [{"secretRef": {"name": "named"}}]}
@@ -395,6 +395,7 @@ async def test_owners_do_not_write_the_marks_of_mirrored_objects(both: Peering) 
     """L05: only the identity of a home names the pod that a pod stands for."""
     await both.home.create(Tenant.resource, federated("marks"))
     await both.home.ready("marks")
+    await both.home.open("marks")
     found = kubeconfig.load([both.cluster(both.home_name).kubeconfig_path])
     pod = placed("marks", "web")
     pod["metadata"]["annotations"] = {f"{PREFIX}/uid": "other"}
@@ -408,7 +409,7 @@ async def test_nothing_is_left_on_either_side_when_a_peering_ends(both: Peering)
     await both.offload("last")
     await both.home.create(PODS, placed("last", "web"), "last")
     await both.pod("web", "last")
-    await both.run("peer", "delete", both.peer_name, "--cluster", both.home_name, "--yes")
+    await both.end()
     assert await both.home.find(NODES, node_name(both.peer_name)) is None
     await both.home.gone(NamespaceMap.resource, both.peer_name)
     # What an administrator has allowed for this peer.
@@ -416,7 +417,7 @@ async def test_nothing_is_left_on_either_side_when_a_peering_ends(both: Peering)
     await both.home.gone(ClusterRoleBinding.resource, grant_name(both.peer_name))
     assert [each["metadata"]["name"] for each in await both.home.list(SECRETS, PEERS_NAMESPACE)] == []
     assert await both.peer.list(Subnamespace.resource, both.tenant) == []
-    await both.run("peer", "delete", both.home_name, "--cluster", both.peer_name, "--yes")
+    await both.end(at_peer=True)
     await both.peer.gone(Tenant.resource, both.tenant)
     await both.peer.gone(Namespace.resource, both.tenant)
 

@@ -15,8 +15,8 @@ from tenantry.api.peercluster import PeerCluster, node_name
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from testkit.api import Api
-from testkit.peerings import Peering
+from testkit.api import Api, until
+from testkit.peerings import PATIENCE, Peering
 
 HOME = "many"
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -27,7 +27,8 @@ async def home(tenantry_home: Path) -> AsyncIterator[Peering]:
     """A home with two light peers, started by one command."""
     found = Peering(tenantry_home, HOME, f"{HOME}-peer-1")
     try:
-        await found.run("up", "--cluster", HOME, "--throwaway", "--peers", "2", "--light", "--no-operator")
+        flags = ("--peers", "2", "--light", "--no-operator")
+        await found.run("up", "--cluster", HOME, "--throwaway", PATIENCE, *flags)
         async with Client(kubeconfig.load([LocalCluster(HOME, root=tenantry_home).kubeconfig_path])) as client:
             found.apis[HOME] = Api(client)
             yield found
@@ -44,9 +45,12 @@ async def ready(home: Peering, *names: str) -> None:
 
 async def test_the_nodes_of_light_peers_are_ready_when_up_returns(home: Peering) -> None:
     await ready(home, f"{HOME}-peer-1", f"{HOME}-peer-2")
-    told = await home.run("status", "--local")
-    for number in (1, 2):
-        assert f'cluster "{HOME}-peer-{number}": Ready' in told
+
+    async def are_ready() -> bool:
+        told = await home.run("status", "--local", checked=False)
+        return all(f'cluster "{HOME}-peer-{number}": Ready' in told for number in (1, 2))
+
+    await until(are_ready, "both answer in time")
     assert "light@" not in (await home.run("status", "--local", "--cluster", f"{HOME}-peer-1"))
     # Each is a cluster of its own.
     first, second = [

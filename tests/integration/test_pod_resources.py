@@ -12,7 +12,6 @@ from tenantry.world.quantity import parse
 from testkit import versions
 from testkit.api import PODS, Api
 from testkit.operators import Operator
-from testkit.refusals import counted
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -45,7 +44,7 @@ def _as(*values: str) -> list[Fraction]:
 async def test_defaults_of_containers_fit_into_the_pod(api: Api, operator: Operator, name: str) -> None:
     """B03: what the author wrote stays; what the LimitRange added is lowered, whether the operator runs or not."""
     await api.make_tenant(name, quota=QUOTA, containerDefaults=DEFAULTS)
-    await counted(api, PODS, _pod("first", {}, {}), name)
+    await api.create(PODS, _pod("first", {}, {}), name)
     await operator.stop()
     both = {"limits": {"cpu": "100m", "memory": "64Mi"}, "requests": {"cpu": "50m", "memory": "32Mi"}}
     two = await api.create(PODS, _pod("two", both, {}, {}), name)
@@ -64,7 +63,7 @@ async def test_what_the_author_wrote_is_not_changed(api: Api, name: str) -> None
     await api.make_tenant(name, quota=QUOTA, containerDefaults=DEFAULTS)
     wrong = {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
     little = {"limits": {"cpu": "100m", "memory": "64Mi"}}
-    roomy = await counted(api, PODS, _pod("roomy", {"limits": {"cpu": "4", "memory": "4Gi"}}, {}), name)
+    roomy = await api.create(PODS, _pod("roomy", {"limits": {"cpu": "4", "memory": "4Gi"}}, {}), name)
     plain = await api.create(PODS, _pod("plain", {}, {}), name)
     assert _of(roomy) == _of(plain)
     with pytest.raises(ApiError, match="must be less than or equal to pod limits"):

@@ -239,7 +239,9 @@ async def test_a_program_approves_no_tenant_that_it_would_own(api: Api, people: 
     ref = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "tenantry-admin"}
     await api.create(ClusterRoleBinding.resource, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
     program = f"system:serviceaccount:{name}:own"
+    may = partial(api.may, subject, "approve", "tenantry.dev", "tenantrequests")
     try:
+        await until(may, "the API server knows the binding")
         async with Client(msgspec.structs.replace(api.client.connection, impersonate=program)) as client:
             with pytest.raises(Forbidden, match="you would own the tenant"):
                 await decide(Api(client), TenantRequest, f"{name}-own")

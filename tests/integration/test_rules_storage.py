@@ -204,6 +204,7 @@ async def test_an_administrator_may_let_claims_take_existing_volumes(
     await api.make_tenant(name, rules={"storageClasses": {"existingVolumes": "Allow"}})
     volumes.append(name)
     await api.create(VOLUMES, volume(name, "slow"))
+    await tried(alice, CLAIMS, of_class("slow"), name)
     await alice.create(CLAIMS, of_class("slow"), name)
     await bound(alice, "c", name, name)
     volumes.append(f"{name}-default")

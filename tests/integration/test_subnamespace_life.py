@@ -438,7 +438,7 @@ async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operat
         nonlocal before
         last, before = before, await _versions(api, name, top, low, *others)
         await asyncio.sleep(0.5)
-        return last == before and await _counted(api, name, top, low, *others)
+        return last == before and await api.has_counted(name, top, low, *others)
 
     await until(settled, "no other client writes here any more")
     since = operator.log.stat().st_size
@@ -457,16 +457,6 @@ async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operat
     except AssertionError as error:
         error.add_note(f"changed: {sorted(changed)}; {operator.written(since, name, top, low, *others)}")
         raise
-
-
-async def _counted(api: Api, *namespaces: str) -> bool:
-    """Tell whether Kubernetes has come to every quota: it counts what each of its keys is about."""
-    quotas = [each for namespace in namespaces for each in await api.list(ResourceQuota.resource, namespace)]
-    return all(
-        each.get("status", {}).get("hard") == each["spec"]["hard"]
-        and each["status"].get("used", {}).keys() == each["spec"]["hard"].keys()
-        for each in quotas
-    )
 
 
 async def _versions(api: Api, tenant: str, *children: str) -> dict[str, str]:

@@ -287,6 +287,8 @@ async def _contents(api: Api, name: str) -> list[Json]:
 async def test_what_is_edited_by_hand_is_put_back(api: Api, operator: Operator, name: str, edit: Edit) -> None:
     """E01: exactly as it was, the tenant stays ready, and an event says what was done."""
     await api.make_tenant(name, quota=QUOTA)
+    # A tenant that was not ready at first has the summary on its namespace written once more.
+    await operator.calm(name)
     before = await _contents(api, name)
     await edit(api, name)
 

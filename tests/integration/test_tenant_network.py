@@ -14,15 +14,16 @@ import yaml
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Forbidden
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy, ResourceQuota
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
 from tenantry.local import toolchain
 from tenantry.local.progress import SilentProgress
-from testkit.api import CRDS, PODS, SECONDS, Api, stays, tenant_json, until
+from testkit.api import CRDS, PODS, SECONDS, SECRETS, Api, stays, tenant_json, until
 from testkit.connectivity import ClusterPolicy, Fabric, Pod, Policy
 from testkit.operators import Operator
+from testkit.refusals import refusal
 from testkit.trees import Trees, subtenant
 
 pytest_plugins = ["testkit.fixtures"]
@@ -221,14 +222,13 @@ async def _admitted(api: Api, namespace: str, pod: Json) -> bool:
 
 async def test_pods_are_refused_beyond_the_quota_and_not_before(api: Api, operator: Operator, name: str) -> None:
     """E01: Kubernetes itself enforces what the tenant may use."""
-    await api.make_tenant(name, quota={"hard": {"pods": 2}})
+    await api.make_tenant(name, quota={"hard": {"pods": 2, "count/secrets": 0}})
 
-    async def is_counted() -> bool:
-        found = await api.get(ResourceQuota.resource, "tenantry-quota", name)
-        return "pods" in found.get("status", {}).get("used", {})
+    async def is_known() -> bool:
+        return "exceeded quota" in await refusal(api, SECRETS, {"metadata": {"name": "none"}}, name)
 
-    # A pod that is made before Kubernetes has come to the quota is not counted.
-    await until(is_counted, "the quota is counted")
+    # A pod that is made before the API server's admission knows that the quota is counted is not counted.
+    await until(is_known, "the API server knows the quota and its counts")
     pod: Json = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "a", "image": "example.com/a"}]}}
     for _ in range(2):
         await until(lambda: _admitted(api, name, pod), "the pod is admitted")

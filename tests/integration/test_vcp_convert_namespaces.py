@@ -88,7 +88,7 @@ async def test_other_namespaces_become_subnamespaces(plane_cluster: LocalCluster
     binding = await host.get(RoleBinding.resource, "reader", shop)
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "robot", "namespace": shop}]
     robot = {"kind": "ServiceAccount", "name": "robot", "namespace": shop}
-    assert await host.may(robot, "list", "", "pods", shop)
+    await until(lambda: host.may(robot, "list", "", "pods", shop), "the moved binding is in force")
     assert not await host.may(robot, "list", "", "pods", name)
     assert [each["metadata"]["uid"] for each in await running(host, name, 1)] == before
     assert await host.find(VirtualControlPlane.resource, name, name) is None

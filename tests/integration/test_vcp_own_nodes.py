@@ -17,7 +17,7 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, CRDS, PODS, Api, until
-from testkit.planes import Planes, vcp
+from testkit.planes import Planes, awakened, vcp
 from testkit.refusals import refusal
 from testkit.webhooks import API_SERVICES, SERVICES, SLICES, WEBHOOKS, configured, told
 
@@ -111,7 +111,8 @@ async def test_it_schedules_pods_on_its_own_nodes_only(plane_cluster: LocalClust
         # Its pods keep it from no sleep, and a client wakes it.
         code, _, err = await vcp(plane_cluster, "sleep", "prod", "-n", name)
         assert code == 0, err
-        assert (await inside.get(PODS, "web", "default"))["metadata"]["name"] == "web"
+        found = await awakened(lambda: inside.get(PODS, "web", "default"))
+        assert found["metadata"]["name"] == "web"
 
 
 async def test_an_administrator_inside_reaches_nothing_outside(planes: Planes, name: str) -> None:

@@ -32,7 +32,7 @@ from testkit.api import SECONDS, Api, until
 from testkit.installation import install
 from testkit.ledger import Ledger
 from testkit.planes import Planes, ready
-from testkit.refusals import counted, refusal
+from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -111,7 +111,7 @@ async def test_owners_create_control_planes_within_their_quota(
         Client(kubeconfig.load([cluster.kubeconfig_path])) as auditor,
         Ledger(auditor, planes_of=name).watching() as ledger,
     ):
-        await counted(owner, PLANES, plane("web"), name)
+        await owner.create(PLANES, plane("web"), name)
         made = await planes.ready(name, "web")
         assert made["status"]["charged"] == {
             "limits.memory": "256Mi",
@@ -170,7 +170,7 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
             assert "metadata.finalizers of a VirtualControlPlane" in await refusal(owner, PLANES, forged, name)
         # The status in a creation is dropped, and later it needs a right that owners lack.
         status = {"status": {"charged": {"limits.memory": "2Gi"}}}
-        await counted(owner, PLANES, {**plane("large", "2Gi", memory="2Gi"), **status}, name)
+        await owner.create(PLANES, {**plane("large", "2Gi", memory="2Gi"), **status}, name)
         await waits(planes, name, "large")
         with pytest.raises(Forbidden, match="virtualcontrolplanes/status"):
             await owner.client.merge_patch(PLANES, name, "large", status, subresource="status")

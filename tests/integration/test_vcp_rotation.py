@@ -86,7 +86,8 @@ async def test_a_removed_owner_has_nothing_left(plane_cluster: LocalCluster, pla
     bobs = await kept(planes, name)
     is_open = asyncio.Event()
     watching = asyncio.create_task(watched(bobs, is_open))
-    await is_open.wait()
+    async with asyncio.timeout(SECONDS):
+        await is_open.wait()
     # One that is added changes nothing.
     more = [ALICE, BOB, {"kind": "User", "name": "carol"}]
     await host.patch(Tenant.resource, name, {"spec": {"owners": more}})

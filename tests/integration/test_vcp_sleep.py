@@ -19,7 +19,7 @@ from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.state import read_state
 from testkit.api import CONFIG_MAPS, CRON_JOBS, JOBS, PODS, SECONDS, SECRETS, Api, until
-from testkit.planes import Planes, ready, vcp, without_operator
+from testkit.planes import Planes, awakened, ready, vcp, without_operator
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -174,7 +174,8 @@ async def test_the_first_connection_wakes_it(plane_cluster: LocalCluster, planes
         await request(planes, name, PlanePhase.ASLEEP)
         await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
         assert not has_process(plane_cluster, name)
-        assert (await inside.get(CONFIG_MAPS, "conf", "default"))["data"] == {"a": "1"}
+        found = await awakened(lambda: inside.get(CONFIG_MAPS, "conf", "default"))
+        assert found["data"] == {"a": "1"}
     await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
 
 
@@ -204,7 +205,7 @@ async def test_the_first_request_may_need_the_host(planes: Planes, name: str) ->
         await request(planes, name, PlanePhase.ASLEEP, 2)
         await in_phase(planes, name, PlanePhase.ASLEEP, wakes=1)
         service = {"metadata": {"name": "front"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "front"}}}
-        created = await inside.create(SERVICES, service, "default")
+        created = await awakened(lambda: inside.create(SERVICES, service, "default"))
         assert created["spec"]["clusterIP"]
 
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import Conflict, NotFound
-from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.errors import Conflict, Forbidden, NotFound
+from tenantry.api.kubernetes import ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
@@ -24,8 +24,9 @@ T = TypeVar("T")
 SECONDS = 120.0
 """The time limit of a wait that an event usually ends much earlier: the machine may be busy."""
 
-QUOTA_CONFLICTS = 10
-"""How many conflicts about the use of a quota a client tolerates."""
+UNCOUNTED = "status unknown for quota"
+"""The API server's words for a quota that Kubernetes has not counted yet."""
+_PAUSE_SECONDS = 0.1
 
 PODS = Resource("", "v1", "pods", "Pod")
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -71,18 +72,23 @@ class Api:
         return items
 
     async def create(self, resource: Resource, value: Json, namespace: str = "", *, subresource: str = "") -> Json:
-        """POST an object, or to a subresource of the one that it names."""
+        """POST an object, or to a subresource of the one that it names, once the quotas there are counted."""
         name = value["metadata"]["name"] if subresource else ""
         body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
         url = wire.path(resource, namespace, name, subresource)
-        for _ in range(QUOTA_CONFLICTS):
+        end = time.monotonic() + SECONDS
+        while True:
             try:
                 return msgspec.json.decode(await self.client.request("POST", url, body=body))
             except Conflict as error:
                 # Kubernetes' quota controller wrote the use of the namespace at the same time: clients try again.
-                if "resourcequotas" not in str(error):
+                if "resourcequotas" not in str(error) or time.monotonic() > end:
                     raise
-        return msgspec.json.decode(await self.client.request("POST", url, body=body))
+            except Forbidden as error:
+                # It counts a moment after a quota was created, and a new custom kind after up to half a minute.
+                if UNCOUNTED not in str(error) or time.monotonic() > end:
+                    raise
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def patch(self, resource: Resource, name: str, patch: Json, namespace: str = "") -> Json:
         """Merge a patch into an object."""
@@ -166,8 +172,21 @@ class Api:
             told = not reason or (condition is not None and condition.reason == reason)
             return tenant if current and right and told else None
 
+        # It may have a control plane of its own, which starts first.
         return await until(
-            so, f"tenant {name!r} has {type_}={holds} {reason}", seen=lambda: tenant and tenant.status.conditions
+            so,
+            f"tenant {name!r} has {type_}={holds} {reason}",
+            seconds=3 * SECONDS,
+            seen=lambda: tenant and tenant.status.conditions,
+        )
+
+    async def has_counted(self, *namespaces: str) -> bool:
+        """Return whether Kubernetes has come to every quota there: it counts what each of its keys is about."""
+        quotas = [each for namespace in namespaces for each in await self.list(ResourceQuota.resource, namespace)]
+        return all(
+            each.get("status", {}).get("hard") == each["spec"]["hard"]
+            and each["status"].get("used", {}).keys() == each["spec"]["hard"].keys()
+            for each in quotas
         )
 
     async def gone(self, resource: Resource, name: str, namespace: str = "") -> None:

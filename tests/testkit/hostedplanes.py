@@ -9,10 +9,12 @@ import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
@@ -21,7 +23,9 @@ from tenantry.hostedpods.placement import PodPlacement
 from tenantry.hosting import sidecar
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
-from tenantry.install import planeproxy, planestore
+from tenantry.install import apply, manifests, planepods, planeproxy, planestore
+from tenantry.install.planepods import PodOptions
+from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.progress import SilentProgress
 from testkit.api import PODS, SECONDS, SECRETS, Api, until
@@ -51,6 +55,18 @@ def programs() -> dict[str, Path]:
         objects.FORWARDER: build.ensure(progress, build.ENDPOINT_PROXY).endpoint_proxy,
         planestore.ETCD: build.ensure(progress, build.HOSTED_ETCD).hosted_etcd,
     }
+
+
+@asynccontextmanager
+async def installed(admin: Client, options: PodOptions) -> AsyncGenerator[Client]:
+    """The ServiceAccount of the operator, with the rights of this installation only."""
+    account = manifests.SERVICE_ACCOUNT
+    await apply.apply(admin, planepods.everything(account, options))
+    may = partial(Api(admin).may, account, "patch", "apps", "statefulsets", PROCESS_NAMESPACE)
+    await until(may, "the API server knows the rights of the operator")
+    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    async with Client(replace(admin.connection, impersonate=user)) as client:
+        yield client
 
 
 def loopback() -> str:

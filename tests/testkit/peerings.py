@@ -41,6 +41,9 @@ HOME, BERLIN = "home", "berlin"
 UNREACHABLE = "https://127.0.0.1:9"
 """The address of a peer as its home has it: no server listens there. The name is in the certificate of the peer."""
 
+PATIENCE = f"--timeout={4 * SECONDS:.0f}s"
+"""A busy machine needs more for a step than a reader wants to wait."""
+
 QUOTA = {"cpu": "40", "memory": "80Gi", "pods": "200"}
 
 
@@ -81,7 +84,12 @@ class Peering:
     async def connect(self, dial: Dial = Dial.HOME) -> None:
         """Connect the clusters; one of them connects to the other one."""
         quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
-        await self.run("peer", "create", self.home_name, self.peer_name, "--quota", quota, "--dial", dial)
+        await self.run("peer", "create", self.home_name, self.peer_name, "--quota", quota, "--dial", dial, PATIENCE)
+
+    async def end(self, *, at_peer: bool = False) -> None:
+        """Delete the peering's object at home, or the one at the peer."""
+        other, cluster = (self.home_name, self.peer_name) if at_peer else (self.peer_name, self.home_name)
+        await self.run("peer", "delete", other, "--cluster", cluster, "--yes", PATIENCE)
 
     async def run(self, *arguments: str, checked: bool = True) -> str:
         """Run the command in a process of its own; return its output."""
@@ -229,9 +237,8 @@ async def peering(folder: Path, prefix: str, *peer_flags: str) -> AsyncGenerator
     home, peer = f"{prefix}-{HOME}", f"{prefix}-{BERLIN}"
     found = Peering(folder, home, peer)
     try:
-        # The time of a step counts, and a busy machine needs more for one than a reader wants to wait.
         for name, flags in ((home, ("--nodes", "1")), (peer, peer_flags)):
-            await found.run("up", "--cluster", name, "--throwaway", "--timeout", f"{2 * SECONDS:.0f}s", *flags)
+            await found.run("up", "--cluster", name, "--throwaway", PATIENCE, *flags)
         async with AsyncExitStack() as stack:
             for name in (home, peer):
                 path = LocalCluster(name, root=folder).kubeconfig_path

@@ -6,11 +6,12 @@ import asyncio
 import base64
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from tenantry.api.errors import Forbidden, ServerError, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
@@ -18,9 +19,10 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
-from testkit.api import SECONDS, SECRETS, Api, until
+from testkit.api import SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 def ready(found: Json) -> Json:
@@ -71,7 +73,14 @@ class Planes:
         path.write_bytes(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
         async with Client(kubeconfig.load([path])) as client:
             inside = Api(client)
-            await inside.default_account("default")
+
+            async def is_known() -> bool:
+                try:
+                    return await inside.find(SERVICE_ACCOUNTS, "default", "default") is not None
+                except Forbidden:  # the authorizer inside sees the binding of the owners a moment after it was written
+                    return False
+
+            await until(is_known, "the user has rights inside, and pods can be made")
             yield inside
 
     async def delete(self, namespace: str, name: str) -> None:
@@ -90,6 +99,21 @@ class Planes:
     async def exists(self, namespace: str) -> bool:
         """Return whether a namespace of the host exists."""
         return await self.host.find(Namespace.resource, namespace) is not None
+
+
+async def awakened(ask: Callable[[], Awaitable[T]]) -> T:
+    """Send a request to a control plane that sleeps, until it has an answer.
+
+    A busy machine needs longer for the start than the endpoint proxy lets a client wait, and than a client tries.
+    """
+
+    async def so() -> tuple[T] | None:
+        try:
+            return (await ask(),)
+        except (ServerError, Unreachable):
+            return None
+
+    return (await until(so, "the control plane is woken", seconds=3 * SECONDS))[0]
 
 
 @asynccontextmanager

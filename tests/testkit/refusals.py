@@ -6,16 +6,15 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Forbidden
+from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.kube.client import JSON, MERGE_PATCH
-from testkit.api import Api, until
+from testkit.api import UNCOUNTED, Api, until
 
 Json = dict[str, Any]
 
 _UNKNOWN = "no params found for policy binding"
-_UNCOUNTED = "status unknown for quota"
 
 
 async def refusal(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> str:
@@ -49,32 +48,12 @@ async def tried(person: Api, resource: Resource, value: Json, namespace: str, *,
         try:
             return await _tried(person, resource, value, namespace, patch=patch), None
         except ApiError as error:
-            return None if _UNKNOWN in str(error) or _UNCOUNTED in str(error) else ({}, error)
+            return None if _UNKNOWN in str(error) or UNCOUNTED in str(error) else ({}, error)
 
     stored, error = await until(known, f"the API server knows the rules and counts of {namespace}")
     if error is not None:
         raise error
     return stored
-
-
-async def counted(person: Api, resource: Resource, value: Json, namespace: str) -> Json:
-    """Create an object, once the API server knows the counts of the namespace's ResourceQuotas.
-
-    Kubernetes counts a moment after a quota was created or got more keys; until then it refuses these keys.
-
-    Raises:
-        ApiError: It is refused for another reason.
-    """
-
-    async def made() -> Json | None:
-        try:
-            return await person.create(resource, value, namespace)
-        except Forbidden as error:
-            if _UNCOUNTED not in str(error):
-                raise
-            return None
-
-    return await until(made, f"the quotas of {namespace} are counted")
 
 
 async def _tried(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str) -> Json:

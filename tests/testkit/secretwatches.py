@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tenantry.api.errors import TenantryError
 from tenantry.kube.client import Client
 from tenantry.kube.watch import watch
-from testkit.api import SECRETS, Api, until
+from testkit.api import SECONDS, SECRETS, Api, until
 
 Json = dict[str, Any]
 
@@ -62,7 +62,8 @@ async def watching_secrets(host: Api, user: str, namespace: str) -> AsyncGenerat
     async with Client(replace(host.client.connection, impersonate=user)) as client:
         reading = asyncio.create_task(found.follow(client, namespace, is_open))
         try:
-            await is_open.wait()
+            async with asyncio.timeout(SECONDS):
+                await is_open.wait()
             yield found
         finally:
             reading.cancel()

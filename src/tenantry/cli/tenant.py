@@ -79,7 +79,8 @@ def tenant() -> None:
 @click.option("--max-depth", type=click.IntRange(min=0), default=0, help="Most levels of subnamespaces; 0: no limit.")
 @flags.expiry_option("Suspend the tenant")
 @flags.dry_run_option
-@flags.takes_wait()
+# As `vcp create`: a control plane of its own has processes to start.
+@flags.takes_wait(timeout="2m")
 @output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def create(
     target: Target,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Self
 
 _HOST = "127.0.0.1"
-_PROBE_SECONDS = 2.0
+_PROBE_SECONDS = 5.0
+"""A component that hangs never answers; one on a busy machine may need seconds."""
 _FIRST_PAUSE_SECONDS = 0.01
 _LAST_PAUSE_SECONDS = 0.1
 

@@ -81,7 +81,7 @@ class Cli:
         variables = self.environment(environment)
         ended: object = None
         try:
-            # What the command leaves stays in the youngest generation, where _let_go looks: the whole heap takes longer.
+            # So that what the command leaves stays in the youngest generation, where _let_go looks.
             gc.disable()
             os.environ.clear()
             os.environ.update(variables)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from cli_command import NAME, Cli
+from cli_command import NAME, SECONDS, Cli
 
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -18,7 +18,8 @@ def cli(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The command, with a cluster that runs until the last file of this folder ends; see testkit.sharing."""
     command = Cli(tenantry_home, tmp_path_factory.mktemp("kubeconfigs"))
     no_name = {"TENANTRY_NAME": ""}
-    command.run("up", "--cluster", NAME, "--throwaway", environment=no_name)
+    # A busy machine needs more than the default.
+    command.run("up", "--cluster", NAME, "--throwaway", f"--timeout={2 * SECONDS:.0f}s", environment=no_name)
     yield command
     command.run("down", "--cluster", NAME, "--purge", "--yes", environment=no_name)
 

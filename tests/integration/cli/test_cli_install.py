@@ -160,12 +160,12 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     with operator(cli, bare, loses_rights=True):
         cli.kubectl("delete", *deleted, kubeconfig=bare)
         for each in deleted:
-            back = cli.kubectl("wait", "--for=create", "--timeout=60s", each, kubeconfig=bare)
+            back = cli.kubectl("wait", "--for=create", PATIENCE, each, kubeconfig=bare)
             assert back.returncode == 0, f"the operator restores {each}: {back.stderr}"
         # A finalizer would keep the kind if the operator stopped first.
         made = cli.kubectl("apply", "-f", "-", kubeconfig=bare, stdin=msgspec.json.encode(HANDOVER).decode())
         assert made.returncode == 0, made.stderr
-        kept = ("--for=jsonpath={.metadata.finalizers}", "--timeout=60s", "nodehandover/away")
+        kept = ("--for=jsonpath={.metadata.finalizers}", PATIENCE, "nodehandover/away")
         assert cli.kubectl("wait", *kept, kubeconfig=bare).returncode == 0
         gone = run(cli, bare, "uninstall", "--yes")
     assert "nodes return from other clusters: away" in gone

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from cli_command import NAME, Cli
+from cli_command import NAME, SECONDS, Cli
 
 
 @pytest.mark.parametrize(
@@ -25,4 +27,7 @@ def test_a_purge_without_a_terminal_needs_yes(cli: Cli) -> None:
     said = cli.run("down", "--cluster", NAME, "--purge", code=2).stderr
     assert "stdin is not a terminal; confirm with --yes" in said
     assert "stopped" not in said
-    assert cli.kubectl("get", "--raw", "/readyz").returncode == 0
+    # Its etcd may be slow for a moment.
+    end = time.monotonic() + SECONDS
+    while (done := cli.kubectl("get", "--raw", "/readyz")).returncode:
+        assert time.monotonic() < end, done.stderr

@@ -142,6 +142,10 @@ def test_a_prune_ends_what_the_files_have_no_longer(cli: Cli, name: str, tmp_pat
     kinds = ("tenantry.dev/v1alpha1/Tenant", "tenantry.dev/v1alpha1/Subnamespace")
     apply(cli, tmp_path, "--prune", "-l", f"suite={name}", *(f"--prune-allowlist={each}" for each in kinds))
     assert cli.kubectl("wait", "namespace", web, "--for=delete", PATIENCE).returncode == 0
+    # Then the operator lets the Subnamespace go, and gives the tenant its share back.
+    cli.run("wait", "sub", "web", "-n", name, "--for", "deleted")
+    back = ("resourcequota", "tenantry-quota", "-n", name, "--for=jsonpath={.spec.hard.requests\\.cpu}=4")
+    assert cli.kubectl("wait", *back, PATIENCE).returncode == 0
     assert plan(cli, tmp_path, "--prune", "-l", f"suite={name}", code=0) == []
 
 
