@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.model import Resource
 from tenantry.local.cluster import LocalCluster
 from testkit import charts
@@ -75,6 +75,15 @@ async def kinds(api: Api) -> AsyncGenerator[None]:
     ]
     await api.create(CLUSTER_ROLES, {"metadata": {"name": "charts-of-tenants", "labels": labels}, "rules": rules})
     await api.create(DEFINITIONS, CERTIFICATES)
+
+    async def is_served() -> bool:
+        try:
+            await api.list(Resource("cert-manager.io", "v1", "certificates", "Certificate"))
+        except NotFound:
+            return False
+        return True
+
+    await until(is_served, "certificates are served")
     yield
     await api.delete(CLUSTER_ROLES, "charts-of-tenants")
     await api.delete(DEFINITIONS, "certificates.cert-manager.io")

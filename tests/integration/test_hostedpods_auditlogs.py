@@ -18,6 +18,7 @@ async def test_the_logs_of_pods_with_an_audit_log_are_read(admin: Client) -> Non
     """H01, H02: the namespace admits the container; the API server finds its log, empty without a node."""
     await apply.apply(admin, planepods.everything(manifests.SERVICE_ACCOUNT, PodOptions(image=IMAGE)))
     host, settings = Api(admin), PodSettings(image=IMAGE)
+    await host.default_account(PROCESS_NAMESPACE)
     pods = {"audited-a": True, "audited-b": True, "audited-not": False}
     for name, has_audit_log in pods.items():
         found = objects.stateful_set(UID, settings, None, {"settings.json": b"{}"}, {}, has_audit_log=has_audit_log)

@@ -24,7 +24,7 @@ from tenantry.kube.client import Client
 from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.components import APISERVER
-from testkit.api import CONFIG_MAPS, SECRETS, Api, tenant_json, until
+from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, Api, tenant_json, until
 from testkit.installation import install
 from testkit.oidc import CLIENT_ID, Provider, new_key, provider, signed_with_public_key, unsigned
 
@@ -62,7 +62,9 @@ def settings(idp: Provider, **changes: object) -> Oidc:
 async def local(tenantry_home: Path, idp: Provider) -> AsyncIterator[LocalCluster]:
     """A cluster of its own, whose API server believes the provider."""
     cluster = LocalCluster("oidc", root=tenantry_home)
-    await cluster.up(UpOptions(throwaway=True, install=install, operator=True, oidc=settings(idp)))
+    await cluster.up(
+        UpOptions(throwaway=True, install=install, operator=True, oidc=settings(idp), timeout_seconds=3 * SECONDS)
+    )
     await believes(cluster, idp)
     yield cluster
     await cluster.down(purge=True)

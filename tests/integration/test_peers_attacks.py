@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -28,8 +29,8 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.world.naming import mapped_name
 from tenantry.world.objectcounts import PREFIX, STANDARD
-from testkit.api import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
-from testkit.peerings import Peering, connection, placed, token_of
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
+from testkit.peerings import PATIENCE, Peering, connection, placed, token_of
 
 HOME, OTHER = "home", "paris"
 CORE, OTHERS = tenant_name(HOME), tenant_name(OTHER)
@@ -82,7 +83,7 @@ async def guest(tenantry_home: Path) -> AsyncIterator[Guest]:
     """A peer with two guests, of which one has a namespace with a pod; then its operator stops."""
     peering = Peering(tenantry_home, HOME, "attacked")
     try:
-        await peering.run("up", "--cluster", "attacked", "--throwaway", "--nodes", "1")
+        await peering.run("up", "--cluster", "attacked", "--throwaway", "--nodes", "1", PATIENCE)
         cluster = peering.cluster("attacked")
         async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
             admin = Api(client)
@@ -166,11 +167,17 @@ async def flooded(guest: Guest) -> None:
             await guest.api.create(CONFIG_MAPS, {"metadata": {"name": name}}, guest.namespace)
             created.append(name)
     finally:
-        for name in created:
+        left = iter(created)
+        for name in itertools.islice(left, max(0, len(created) - 3)):
             await guest.api.delete(CONFIG_MAPS, name, guest.namespace)
 
         async def is_free() -> bool:
-            return await used() == before
+            # Kubernetes' quota controller ignores a deletion if the ResourceQuota in its cache, from before some
+            # creations, has the right count by chance: it counts again with the next deletion, or after five minutes.
+            name = next(left, "")
+            if name:
+                await guest.api.delete(CONFIG_MAPS, name, guest.namespace)
+            return not name and await used() == before
 
         await until(is_free, "the ConfigMaps are not counted any more")
 
@@ -387,7 +394,7 @@ async def test_names_and_namespaces_beyond_its_own_get_nothing_when_the_operator
     }
     for value in asked.values():
         await guest.api.create(Subnamespace.resource, value, CORE)
-    await guest.peering.cluster("attacked").start_component("operator")
+    await guest.peering.cluster("attacked").start_component("operator", timeout_seconds=SECONDS)
 
     async def reason(name: str) -> str | None:
         status: Json = (await guest.admin.get(Subnamespace.resource, name, CORE)).get("status") or {}

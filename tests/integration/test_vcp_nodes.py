@@ -14,6 +14,7 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.world import quantity
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
 from testkit.planes import Planes
+from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -108,7 +109,13 @@ async def test_all_nodes_of_a_slice_are_there(planes: Planes, name: str) -> None
 async def _with_slice(planes: Planes, name: str) -> None:
     host = planes.host
     spec: Json = {"count": 2, "users": "Everybody", "gracePeriodSeconds": 1}
-    await host.create(SliceClaim.resource, {"metadata": {"name": "own"}, "spec": spec}, name)
+    value: Json = {"metadata": {"name": "own"}, "spec": spec}
+
+    async def is_allowed() -> bool:
+        return not await refusal(host, SliceClaim.resource, value, name)
+
+    await until(is_allowed, "the API server knows the pace of slices")
+    await host.create(SliceClaim.resource, value, name)
 
     async def bound() -> list[str]:
         found = (await host.get(SliceClaim.resource, "own", name)).get("status", {})

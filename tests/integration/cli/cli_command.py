@@ -27,6 +27,7 @@ PATIENCE = f"--timeout={SECONDS - 20:.0f}s"
 """For `kubectl wait`, which otherwise gives up after 30 s: it ends before its caller does."""
 
 _COMPLETE = "_TENANTRY_COMPLETE"
+_LATER = ("status unknown for quota", "error looking up service account")
 
 _POD = msgspec.json.encode(
     {
@@ -146,6 +147,14 @@ class Cli:
             timeout=SECONDS,
             check=False,
         )
+
+    def made(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command of kubectl that creates an object, once the namespace has what Kubernetes adds a moment later."""
+        end = time.monotonic() + SECONDS
+        while (done := self.kubectl(*arguments, stdin=stdin)).returncode:
+            if not any(words in done.stderr for words in _LATER) or time.monotonic() > end:
+                break
+        return done
 
     def await_right(self, user: str, verb: str, resource: str, namespace: str) -> None:
         """Wait until the API server's authorizer has seen a binding: it learns of one a moment after it is made."""

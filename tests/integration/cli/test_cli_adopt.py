@@ -70,7 +70,7 @@ def backup(cli: Cli, spaces: list[str], tenant: str) -> list[Json]:
 def restore(cli: Cli, found: list[Json], seen: set[str]) -> None:
     """Create objects one by one, and check after each that no namespace of the tenant has gone."""
     for each in found:
-        done = cli.kubectl("create", "-f", "-", stdin=msgspec.json.encode(each).decode())
+        done = cli.made("create", "-f", "-", stdin=msgspec.json.encode(each).decode())
         assert done.returncode == 0 or "AlreadyExists" in done.stderr, done.stderr
         if each["kind"] == "Namespace":
             seen.add(each["metadata"]["name"])

@@ -14,7 +14,7 @@ def test_the_bundle_has_conditions_logs_and_metrics_and_no_secret(cli: Cli, tmp_
     cli.run("tenant", "create", "bundled", "--owner", "ada", "--quota", "pods=3", "--wait")
     hidden = "secret-of-the-tenant"
     secret = ("create", "secret", "generic", "hidden", f"--from-literal=key={hidden}")
-    assert cli.kubectl("-n", "bundled", *secret).returncode == 0
+    assert cli.made("-n", "bundled", *secret).returncode == 0
     encoded = base64.b64encode(hidden.encode()).decode()
     file = tmp_path / "bundle.tar.gz"
     done = cli.run("support-bundle", "--file", str(file))

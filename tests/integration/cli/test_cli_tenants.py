@@ -317,7 +317,7 @@ def test_a_suspension_shows_whose_rights_it_takes(cli: Cli) -> None:
     """E02: other people's bindings too."""
     with tenant(cli, "shown") as name:
         binding = ("create", "rolebinding", "friends", "--clusterrole=view", "--user=bob")
-        cli.kubectl("-n", name, *binding)
+        assert cli.made("-n", name, *binding).returncode == 0
         text = cli.run("get", "tenant", name, "-o", "yaml").stdout.replace("suspended: false", "suspended: true")
         made = cli.run("diff", "-f", "-", stdin=text, code=1).stdout
     assert "+++ would-be/RoleBinding/shown/friends" in made
