@@ -149,7 +149,7 @@ class Cli:
         )
 
     def made(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command of kubectl that creates an object, once the namespace has what Kubernetes adds a moment later."""
+        """Run a command of kubectl that creates an object, once Kubernetes has added what the namespace needs."""
         end = time.monotonic() + SECONDS
         while (done := self.kubectl(*arguments, stdin=stdin)).returncode:
             if not any(words in done.stderr for words in _LATER) or time.monotonic() > end:
