@@ -21,7 +21,7 @@ from tenantry.local.progress import SilentProgress
 from testkit import tools
 from testkit.helm import Helm
 
-release = tools.load("release")
+release, wheels = tools.load("release"), tools.load("wheels")
 VERSION = "99.0.0"
 
 
@@ -71,14 +71,14 @@ class Installed:
     """Both wheels, unpacked as pip does, and an empty home folder without Go.
 
     Args:
-        made: The files of a release.
+        packed: The wheels.
         folder: An empty folder.
     """
 
-    def __init__(self, made: list[Path], folder: Path) -> None:
+    def __init__(self, packed: list[Path], folder: Path) -> None:
         self.site = folder / "site"
         self.home = folder / "home"
-        for wheel in (one(made, "tenantry-", ".whl"), one(made, "tenantry_controlplane-", ".whl")):
+        for wheel in packed:
             with zipfile.ZipFile(wheel) as files:
                 files.extractall(self.site)
 
@@ -91,9 +91,16 @@ class Installed:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Both wheels of this checkout, as a release has them, but compressed fast."""
+    out = tmp_path_factory.mktemp("wheels")
+    return [wheels.pure(out), wheels.controlplane(out, level=1)]
+
+
 @pytest.fixture
-def installed(made: list[Path], tmp_path: Path) -> Installed:
-    return Installed(made, tmp_path)
+def installed(packed: list[Path], tmp_path: Path) -> Installed:
+    return Installed(packed, tmp_path)
 
 
 def test_the_installed_programs_are_those_of_the_build(installed: Installed) -> None:

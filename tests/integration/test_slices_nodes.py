@@ -18,7 +18,6 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
@@ -34,6 +33,7 @@ from tenantry.world.leases import instant
 from testkit.api import EVENTS, PODS, SECONDS, Api, until
 from testkit.installation import install
 from testkit.pool import is_let_in
+from testkit.refusals import refusal
 from testkit.slices import SliceAuditor
 
 pytest_plugins = ["testkit.fixtures"]
@@ -245,12 +245,9 @@ async def test_a_tenant_does_not_empty_the_cluster_node_by_node(farm: Api, name:
     await farm.make_tenant(name)
 
     async def told() -> str:
-        try:
-            made = await claim(farm, name, "none", "few4", gracePeriodSeconds=0, count=9)
-        except Forbidden as error:
-            return str(error)
-        await farm.delete(SliceClaim.resource, made["metadata"]["name"], name)
-        return ""
+        pool = {"matchLabels": {"pool": "few4"}}
+        spec = {"selector": pool, "users": "Everybody", "gracePeriodSeconds": 0, "count": 9}
+        return await refusal(farm, SliceClaim.resource, {"metadata": {"name": "none"}, "spec": spec}, name)
 
     least = "spec.gracePeriodSeconds must be at least 4, which is spec.slices.minGracePeriodSeconds of TenancyDefaults"
     assert least in await until(told, "a short grace period is refused")
