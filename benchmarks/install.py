@@ -106,8 +106,10 @@ def main(wheels: Path, pipx: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="tenantry-install-") as temporary:
         machine = Machine(Path(temporary), pipx)
         locked = ("--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements" / "run.txt")
-        fetch = (sys.executable, "-m", "pip", "download", "--quiet", "--dest", machine.wheels, *locked)
-        subprocess.run([str(each) for each in fetch], check=True, timeout=STEP_SECONDS)
+        # pipx brings pip up to date first, from the same folder.
+        for wanted in (locked, *([("pip",)] if pipx else [])):
+            fetch = (sys.executable, "-m", "pip", "download", "--quiet", "--dest", machine.wheels, *wanted)
+            subprocess.run([str(each) for each in fetch], check=True, timeout=STEP_SECONDS)
         for each in wheels.glob("tenantry*.whl"):
             shutil.copy(each, machine.wheels)
         sizes = downloaded(machine)
