@@ -24,7 +24,7 @@ from tenantry.install import apply
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from testkit.api import JOBS, PODS, Api, until
+from testkit.api import JOBS, PODS, SECONDS, Api, until
 from testkit.attacks import ATTACKS, OWN, POD, VICTIM, Attack
 from testkit.people import as_person
 
@@ -34,7 +34,7 @@ EXAMPLE = ROOT / "examples" / "untrusted"
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-SECONDS = 240.0
+PATIENCE = f"--timeout={2 * SECONDS:.0f}s"
 """A busy machine needs more than the defaults."""
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 def command(*arguments: str) -> str:
     """Run the user's command."""
     done = subprocess.run(
-        [sys.executable, "-m", "tenantry", *arguments], capture_output=True, text=True, timeout=2 * SECONDS, check=False
+        [sys.executable, "-m", "tenantry", *arguments], capture_output=True, text=True, timeout=4 * SECONDS, check=False
     )
     assert done.returncode == 0, f"tenantry {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -52,7 +52,7 @@ def command(*arguments: str) -> str:
 @pytest_asyncio.fixture(scope="module")
 async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """The example's cluster, with its tenants, and the shop's application as its owner applies it."""
-    command("up", "--cluster", NAME, "--nodes", "2", "--throwaway", f"--timeout={SECONDS:.0f}s")
+    command("up", "--cluster", NAME, "--nodes", "2", "--throwaway", PATIENCE)
     found = LocalCluster(NAME, root=tenantry_home)
     try:
         async with Client(kubeconfig.load([found.kubeconfig_path])) as client:
@@ -60,9 +60,7 @@ async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
         for file in ("1-cluster.yaml", "2-tenants.yaml"):
             command("kubectl", "--cluster", NAME, "--", "apply", "-f", str(EXAMPLE / file))
         tenants = ["tenant/mallory", "tenant/eve", "tenant/shop"]
-        command(
-            "kubectl", "--cluster", NAME, "--", "wait", "--for=condition=Ready", f"--timeout={SECONDS:.0f}s", *tenants
-        )
+        command("kubectl", "--cluster", NAME, "--", "wait", "--for=condition=Ready", PATIENCE, *tenants)
         shop = ["apply", "--as", "olivia@shop.example", "-f", str(EXAMPLE / "3-shop.yaml")]
         command("kubectl", "--cluster", NAME, "--", *shop)
         yield found
@@ -92,7 +90,7 @@ async def works(admin: Api) -> None:
         claim = await admin.get(CLAIMS, "orders", VICTIM)
         return web.get("status", {}).get("availableReplicas") == 2 and claim["status"]["phase"] == "Bound"
 
-    await until(so, "the shop's pods run, and its volume is bound", seconds=SECONDS)
+    await until(so, "the shop's pods run, and its volume is bound", seconds=2 * SECONDS)
 
 
 async def attempt(person: Api, attack: Attack) -> str:
@@ -162,7 +160,7 @@ async def test_the_honest_tenants_reports_are_written(admin: Api) -> None:
         job = await admin.get(JOBS, "now", VICTIM)
         return bool(job.get("status", {}).get("active") or job.get("status", {}).get("succeeded"))
 
-    await until(done, "the job's pod is there", seconds=SECONDS)
+    await until(done, "the job's pod is there", seconds=2 * SECONDS)
 
 
 def test_the_threat_model_and_the_attacks_are_the_same() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import re
 import ssl
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -73,15 +74,15 @@ async def pods_of(host: Api, uid: str) -> list[Json]:
     return [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
 
 
-async def refused(found: PodPlacement, plane: HostedPlane, words: str) -> None:
-    """Start a control plane again and again until the error has words: each start waits for a short time only."""
+async def refused(attempt: Callable[[], Awaitable[object]], pattern: str, error: type[Exception] = LocalError) -> None:
+    """Try something again and again until its error matches: each try waits for a Pod for a short time only."""
 
     async def so() -> bool:
-        with pytest.raises(LocalError) as caught:
-            await found.start(plane)
-        return words in str(caught.value)
+        with pytest.raises(error) as caught:
+            await attempt()
+        return re.search(pattern, str(caught.value)) is not None
 
-    await until(so, f"the error has {words!r}", seconds=2 * SECONDS)
+    await until(so, f"the error matches {pattern!r}", seconds=2 * SECONDS)
 
 
 async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
@@ -92,7 +93,7 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
     host = Api(admin)
     found = PodPlacement(operator, PodSettings(image="registry.example/hosted:1"), tmp_path)
     # The cluster has no nodes.
-    await refused(found, PLANE, "is not ready after 3 s: Unschedulable")
+    await refused(lambda: found.start(PLANE), "is not ready after 3 s: Unschedulable")
     (pod,) = await pods_of(host, UID)
     assert objects.digest_of(pod) == objects.digest_of(
         await host.get(objects.STATEFUL_SETS, objects.name(UID), PROCESS_NAMESPACE)
@@ -153,8 +154,8 @@ async def test_snapshots_need_a_started_control_plane_and_a_claim_that_exists(
     spec: Json = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": spec}, PROCESS_NAMESPACE)
     # The cluster has no nodes.
-    with pytest.raises(StoreError, match=r'destination "archive": Pod .* is not ready after 6 s'):
-        await found.snapshots_at(claim).kept(plane.uid)
+    pattern = r'destination "archive": Pod .* is not ready after 6 s: Unschedulable'
+    await refused(lambda: found.snapshots_at(claim).kept(plane.uid), pattern, StoreError)
     # It may run without being known to this replica: it ends before another Pod has its volume.
     with pytest.raises(StoreError, match=r"the volume of the control plane: Pod .* is not ready after 6 s"):
         await found.snapshots.take(plane.uid)

@@ -71,14 +71,14 @@ class Installed:
     """Both wheels, unpacked as pip does, and an empty home folder without Go.
 
     Args:
-        packed: The wheels.
+        made: Files with the wheels among them.
         folder: An empty folder.
     """
 
-    def __init__(self, packed: list[Path], folder: Path) -> None:
+    def __init__(self, made: list[Path], folder: Path) -> None:
         self.site = folder / "site"
         self.home = folder / "home"
-        for wheel in packed:
+        for wheel in (one(made, "tenantry-", ".whl"), one(made, "tenantry_controlplane-", ".whl")):
             with zipfile.ZipFile(wheel) as files:
                 files.extractall(self.site)
 
@@ -98,9 +98,9 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [wheels.pure(out), wheels.controlplane(out, level=1)]
 
 
-@pytest.fixture
-def installed(packed: list[Path], tmp_path: Path) -> Installed:
-    return Installed(packed, tmp_path)
+@pytest.fixture(params=["packed", pytest.param("made", marks=pytest.mark.long)])
+def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
+    return Installed(request.getfixturevalue(request.param), tmp_path)
 
 
 def test_the_installed_programs_are_those_of_the_build(installed: Installed) -> None:

@@ -80,15 +80,13 @@ class Api:
         while True:
             try:
                 return msgspec.json.decode(await self.client.request("POST", url, body=body))
-            except Conflict as error:
-                # Kubernetes' quota controller wrote the use of the namespace at the same time: clients try again.
-                if "resourcequotas" not in str(error) or time.monotonic() > end:
+            except (Conflict, Forbidden) as error:
+                # Kubernetes' quota controller wrote the use of the namespace at the same time, or has not counted yet:
+                # it does so a moment after a quota was created, and for a new custom kind after up to half a minute.
+                words = "resourcequotas" if isinstance(error, Conflict) else UNCOUNTED
+                if words not in str(error) or time.monotonic() > end:
                     raise
-            except Forbidden as error:
-                # It counts a moment after a quota was created, and a new custom kind after up to half a minute.
-                if UNCOUNTED not in str(error) or time.monotonic() > end:
-                    raise
-                await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def patch(self, resource: Resource, name: str, patch: Json, namespace: str = "") -> Json:
         """Merge a patch into an object."""

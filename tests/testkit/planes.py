@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tenantry.api.errors import Forbidden, ServerError, Unreachable
+from tenantry.api.errors import Forbidden, ServerError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
@@ -110,7 +110,7 @@ async def awakened(ask: Callable[[], Awaitable[T]]) -> T:
     async def so() -> tuple[T] | None:
         try:
             return (await ask(),)
-        except (ServerError, Unreachable):
+        except ServerError:
             return None
 
     return (await until(so, "the control plane is woken", seconds=3 * SECONDS))[0]
