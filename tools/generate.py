@@ -26,7 +26,7 @@ from tenantry.audit.check import Area
 from tenantry.audit.verdict import WEIGHTS
 from tenantry.cli import output
 from tenantry.cli.main import VERBS, load, tenantry
-from tenantry.install import clusterinventory, gitops, manifests
+from tenantry.install import clusterinventory, gitops, manifests, netpolagent
 from tenantry.install import observability as monitoring
 from tenantry.policy.catalog import CHECKS as RULE_CHECKS
 from tenantry.policy.catalog import TARGETS, violations
@@ -67,6 +67,8 @@ def files() -> dict[Path, str]:
     found[Path("deploy/install.yaml")] = YAML_HEAD + output.to_yaml(manifests.everything())
     # Apart: `kubectl apply` would change the definitions of their own project in clusters that have them.
     found[Path("deploy/cluster-inventory.yaml")] = YAML_HEAD + output.to_yaml(clusterinventory.definitions())
+    # Apart: a network plugin may enforce NetworkPolicies already.
+    found[Path("deploy/netpol-agent.yaml")] = YAML_HEAD + output.to_yaml(netpolagent.everything())
     observability = Path("deploy/observability")
     for name, made in (
         ("servicemonitor", monitoring.service_monitor()),

@@ -30,6 +30,7 @@ pytest_plugins = ["testkit.fixtures"]
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _PODS = Resource("", "v1", "pods", "Pod")
+_REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
 def test_promtool_finds_nothing_in_the_alerts(tmp_path: Path) -> None:
@@ -55,6 +56,15 @@ async def test_every_query_of_the_dashboard_and_every_alert_is_answered(
     # Counted by the API server as a refusal of a policy.
     with pytest.raises(ApiError, match="tenantry"):
         await api.create(_PODS, pod, name)
+    # Reported by a controller in an Event: refused by a rule, and by the quota.
+    for kind, part in (("host", {"hostNetwork": True}), ("large", {})):
+        cpu = "1m" if part else "3"
+        template = {
+            "metadata": {"labels": {"app": kind}},
+            "spec": {**part, "containers": [{**box, "resources": {"requests": {"cpu": cpu}}}]},
+        }
+        spec = {"replicas": 1, "selector": {"matchLabels": {"app": kind}}, "template": template}
+        await api.create(_REPLICA_SETS, {"metadata": {"name": kind}, "spec": spec}, name)
     connection = kubeconfig.load([tenancy.kubeconfig_path])
     server = connection.server.removeprefix("https://")
     files = _files(connection, tmp_path)
@@ -86,6 +96,16 @@ async def test_every_query_of_the_dashboard_and_every_alert_is_answered(
             return found == {"hard": "4", "assigned": "1", "used": "0", "free": "4"}
 
         await until(is_divided, "the quota of the tenant, of which a subnamespace has one pod")
+
+        async def is_refused() -> bool:
+            found = await server_of_metrics.query(f'tenantry_tenant_refusals{{tenant="{name}"}}')
+            # Prometheus leaves out empty labels.
+            return {(each["metric"]["by"], each["metric"].get("rule", "")) for each in found} == {
+                ("Rule", "podSecurity.hostNamespaces"),
+                ("Quota", ""),
+            }
+
+        await until(is_refused, "what a rule and the quota refused to a controller")
 
         async def is_led() -> bool:
             return await server_of_metrics.query('ALERTS{alertname="TenantryHasNoLeader"}') == []

@@ -1,8 +1,9 @@
-"""The operator runs from its own image on real nodes, as two replicas; one is killed while it leads."""
+"""Our images on real nodes: replicas of the operator, of which the leader is killed, and the NetworkPolicy agent."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ import pytest_asyncio
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.engine.lease import Lease
+from tenantry.install import netpolagent
 from tenantry.install.rights import OPERATOR
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -25,7 +27,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import images, loading
 from testkit import tools
 from testkit.api import PODS, Api, until
-from testkit.realpods import START_SECONDS, missing, process_with
+from testkit.realpods import PORT, START_SECONDS, RealPods, missing, process_with
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -81,8 +83,8 @@ async def leads(api: Api, *, after: str = "") -> str:
     return seen[0]
 
 
-def operator_in(pod: Json) -> int:
-    """Return the process of the operator in a pod."""
+def process_in(pod: Json) -> int:
+    """Return the process of the one container of a pod."""
     (status,) = pod["status"]["containerStatuses"]
     return process_with(status["containerID"].rpartition("/")[2])
 
@@ -113,7 +115,7 @@ async def test_another_replica_takes_over_from_a_killed_leader(cluster: LocalClu
         replicas = {each["metadata"]["name"]: each for each in await api.list(PODS, SYSTEM_NAMESPACE)}
         assert len(replicas) == 2
         leader = replicas[first.rpartition("_")[0]]
-        pid = operator_in(leader)
+        pid = process_in(leader)
         await asyncio.to_thread(has_no_rights, pid)
         os.kill(pid, signal.SIGKILL)
         await leads(api, after=first)
@@ -128,3 +130,53 @@ async def test_the_image_has_no_shell(cluster: LocalCluster) -> None:
         )
         assert done.returncode != 0
         assert "executable file not found" in done.stderr, done.stderr
+
+
+async def test_the_network_policy_agent_runs_from_its_image(cluster: LocalCluster, tmp_path: Path) -> None:
+    """H06: the DaemonSet of deploy/ enforces isolation while the node's own agent does nothing."""
+    archive, _ = await asyncio.to_thread(ociimages.write, "netpol", tmp_path)
+    reference = images.reference_of(archive)
+    real = cluster.real()
+    (node,) = [each.name for each in real.nodes]
+    await loading.load(cluster.paths, real.binaries, [node], archive, reference)
+    items = netpolagent.everything()
+    (container,) = items[-1]["spec"]["template"]["spec"]["containers"]
+    container["image"] = reference
+    # Each pod of these nodes has a veth pair of its own.
+    container["args"] = [*(each for each in container["args"] if "interface" not in each), "--pod-interface=veth*"]
+    container["args"].append("--routed")
+    manifest = tmp_path / "agent.json"
+    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
+        pods = RealPods(cluster, Api(client))
+        await pods.load_image(tmp_path)
+        for tenant in ("ours", "theirs"):
+            await pods.api.make_tenant(tenant, isolation={"network": "Isolated", "runtime": "Shared"})
+            await pods.api.ready(tenant)
+        own = pods.agent(node)
+        os.kill(own, signal.SIGSTOP)
+        try:
+            applied = await asyncio.to_thread(cluster.kubectl, "apply", "--server-side", "--filename", str(manifest))
+            assert applied.returncode == 0, applied.stderr
+            wait = ("rollout", "status", f"daemonset/{netpolagent.NAME}", f"--timeout={START_SECONDS:.0f}s")
+            done = await asyncio.to_thread(cluster.kubectl, "-n", netpolagent.NAMESPACE, *wait)
+            assert done.returncode == 0, done.stderr
+            # Without an agent that works, none of them would have a network.
+            one, two, foreign = await asyncio.gather(
+                pods.make("ours", "one", node, "runc"),
+                pods.make("ours", "two", node, "runc"),
+                pods.make("theirs", "foreign", node, "runc"),
+            )
+            await until(lambda: pods.reaches(one, two.address, PORT), "the agent knows the pods", seconds=START_SECONDS)
+            rows = [(one, two.address, PORT, "http", True), (one, foreign.address, PORT, "http", False)]
+            assert await pods.mismatches(rows) == []
+            (pod,) = [
+                each
+                for each in await pods.api.list(PODS, netpolagent.NAMESPACE)
+                if each["metadata"]["name"].startswith(netpolagent.NAME)
+            ]
+            about = await asyncio.to_thread(Path(f"/proc/{process_in(pod)}/status").read_text)
+            # CAP_NET_ADMIN is the twelfth (capabilities(7)).
+            assert re.search(r"^CapEff:\s+0*1000$", about, re.MULTILINE), about
+        finally:
+            os.kill(own, signal.SIGCONT)

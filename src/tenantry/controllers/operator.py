@@ -59,6 +59,7 @@ from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.controllers.tenantmetrics.pages import Pages, served
+from tenantry.controllers.tenantmetrics.refusals import RefusalController
 from tenantry.controllers.virtualcontrolplane.charging import ChargeController
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
@@ -353,7 +354,7 @@ class _Operator:
             planes = self._control_planes(runtime, home, client, group, verdicts, connections)
             peers = self._peers(runtime, home, client, group, cluster_uid=cluster_uid, verdicts=verdicts)
             own = controllers(cluster_uid, shipment, verdicts, self._options.machines, connections)
-            runtime.add(home, [*own, *planes, *peers, *self._webhook()])
+            runtime.add(home, [*own, *planes, *peers, *self._webhook(), RefusalController(home, shipment)])
             if self._options.webhook is not None:
                 # No event reports that there is no configuration yet.
                 home.wake(ServedMutation, WEBHOOK)

@@ -215,6 +215,10 @@ PANELS = (
         unit="reqps",
     ),
     Panel(
+        title="Refused objects of controllers, in an hour",
+        queries=[(f"tenantry_tenant_refusals{{{_OF}}}", "{{tenant}} {{by}} {{rule}}")],
+    ),
+    Panel(
         title="Tenants by isolation class",
         queries=[("count by (isolation_class) (tenantry_tenant_info)", "{{isolation_class}}")],
     ),

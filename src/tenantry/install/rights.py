@@ -80,7 +80,7 @@ def operator_role() -> Json:
         allow(["policy"], ["poddisruptionbudgets"], READ),
         allow([""], ["persistentvolumeclaims"], READ),
         allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], READ),
-        # Those of mirrored pods; others are not kept.
+        # Those of mirrored pods, and what controllers could not create; others are not kept.
         allow([""], ["events"], READ),
         allow(
             ["gateway.networking.k8s.io"],

@@ -53,6 +53,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         conditions: Number of tenants by type and status of a condition.
         objects: Number of objects by kind and status of Ready.
         waiting: Number of undecided requests by kind.
+        refusals: How often controllers could not create an object, by kind of obstacle and its rule or policy.
     """
 
     tenant: str
@@ -64,6 +65,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     conditions: Mapping[tuple[str, str], int] = {}
     objects: Mapping[tuple[str, str], int] = {}
     waiting: Mapping[str, int] = {}
+    refusals: Mapping[tuple[str, str], int] = {}
 
 
 def bounded(figures: Iterable[Figures], most: int) -> list[Figures]:
@@ -99,6 +101,7 @@ def total(figures: Sequence[Figures]) -> Figures:
         conditions=_sum(each.conditions for each in figures),
         objects=_sum(each.objects for each in figures),
         waiting=_sum(each.waiting for each in figures),
+        refusals=_sum(each.refusals for each in figures),
     )
 
 

@@ -22,10 +22,12 @@ from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.tenantmetrics.figures import Figures, TenantFacts
+from tenantry.controllers.tenantmetrics.refusals import Refusal
 from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedQuota
+from tenantry.mirror.podevents import EVENTS
 from tenantry.world.shares.amounts import Amounts, add, read
 
 OBJECTS: tuple[type[KubernetesObject], ...] = (Subnamespace, SliceClaim, VirtualControlPlane, DedicatedCluster)
@@ -47,6 +49,7 @@ def gather(cluster: Cluster) -> list[Figures]:
     tenant_quotas: Cache[TenantResourceQuota] = cluster.cache(TenantResourceQuota.resource)
     objects = _objects(cluster, namespaces)
     waiting = _waiting(cluster, namespaces)
+    refusals = _refusals(cluster, namespaces)
     tenants: Cache[Tenant] = cluster.cache(Tenant.resource)
     return [
         Figures(
@@ -58,6 +61,7 @@ def gather(cluster: Cluster) -> list[Figures]:
             conditions={(condition.type, condition.status.value): 1 for condition in each.status.conditions},
             objects=objects.get(name, {}),
             waiting=waiting.get(name, {}),
+            refusals=refusals.get(name, {}),
         )
         for each in tenants
         for name in (each.metadata.name,)
@@ -136,6 +140,16 @@ def _waiting(cluster: Cluster, namespaces: Cache[Observed]) -> Mapping[str, Coun
         for each in _cached(cluster, kind):
             if each.status.decision is Decision.PENDING:
                 found[_tenant_of(namespaces, each.metadata.namespace)][kind.resource.kind] += 1
+    return found
+
+
+def _refusals(cluster: Cluster, namespaces: Cache[Observed]) -> Mapping[str, Counter[tuple[str, str]]]:
+    found: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    events: Cache[Refusal] | None = cluster.cache_of(EVENTS)
+    for each in events if events is not None else ():
+        of_tenant = found[_tenant_of(namespaces, each.namespace)]
+        for cause in each.causes:
+            of_tenant[cause] += each.count
     return found
 
 

@@ -53,6 +53,12 @@ def families(figures: Sequence[Figures], pending: Mapping[str, int], number: int
     waiting = GaugeMetricFamily(
         "tenantry_tenant_requests_pending", f"Undecided requests{_SUMMED}.", labels=["tenant", "kind"]
     )
+    refusals = GaugeMetricFamily(
+        "tenantry_tenant_refusals",
+        "How often controllers could not create an object, as the Events report that the cluster still has (an hour by"
+        f" default){_SUMMED}.",
+        labels=["tenant", "by", "rule"],
+    )
     for each in figures:
         name = each.tenant
         if each.facts is not None:
@@ -67,10 +73,12 @@ def families(figures: Sequence[Figures], pending: Mapping[str, int], number: int
             objects.add_metric([name, kind, ready], value)
         for kind, value in sorted(each.waiting.items()):
             waiting.add_metric([name, kind], value)
+        for (by, rule), value in sorted(each.refusals.items()):
+            refusals.add_metric([name, by, rule], value)
     requests = GaugeMetricFamily("tenantry_requests_pending", "Undecided requests of the cluster.", labels=["kind"])
     for kind, value in sorted(pending.items()):
         requests.add_metric([kind], value)
-    return [tenants, info, namespaces, suspended, quota, conditions, objects, waiting, requests]
+    return [tenants, info, namespaces, suspended, quota, conditions, objects, waiting, refusals, requests]
 
 
 class TenantSeries(Collector):
