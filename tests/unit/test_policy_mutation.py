@@ -60,6 +60,44 @@ def test_operations_change_a_copy(operation: Json, expected: Json) -> None:
     assert value == {"l": [1, 2], "m": {"x/y": 0}}
 
 
+def test_what_operations_put_into_an_object_stays_as_it_is() -> None:
+    """Issue 20, point 1: a patch may put one value into two places, and change it in one of them."""
+    shared: Json = {"x": 0}
+    made = applied({}, [{"op": "add", "path": f"/{each}", "value": shared} for each in "ab"])
+    assert made == {"a": {"x": 0}, "b": {"x": 0}}
+    assert applied(made, [{"op": "replace", "path": "/a/x", "value": 1}]) == {"a": {"x": 1}, "b": {"x": 0}}
+    later = {"op": "add", "path": "/a/y", "value": 1}
+    assert applied({}, [{"op": "add", "path": "/a", "value": shared}, later]) == {"a": {"x": 0, "y": 1}}
+    assert (made, shared) == ({"a": {"x": 0}, "b": {"x": 0}}, {"x": 0})
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.l.exists(x, x == 1) ? [] : []",
+        "object.l.all(x, object.l.all(y, true)) ? [] : []",
+        "object.l.map(x, JSONPatch{op: 'add', path: '/m', value: x})",
+        "object.l.transformList(i, x, JSONPatch{op: 'add', path: '/m', value: x})",
+        "object.l.filter(x, object.l.exists(y, y != y)).size() > 0 ? [] : []",
+    ],
+)
+def test_no_object_makes_an_evaluation_long(expression: str) -> None:
+    """Issue 20, point 1: an owner sends long lists before a validating policy refuses them."""
+    few = {"l": [0] * 100}
+    assert isinstance(patched(policy(expression), few), list)
+    with pytest.raises(EvaluationError, match="too long to be evaluated"):
+        patched(policy(expression), {"l": [0] * (mutation.MOST_ITEMS + 1)})
+
+
+def test_patches_share_one_budget() -> None:
+    """Issue 20, point 1: a policy with many patches does not take many times as long."""
+    one = "object.l.exists(x, x == 1) ? [] : []"
+    half = {"l": [0] * (mutation.MOST_ITEMS // 2 + 1)}
+    assert patched(policy(one), half) == []
+    with pytest.raises(EvaluationError, match="too long to be evaluated"):
+        patched(policy(one, one), half)
+
+
 @pytest.mark.parametrize(
     "operation",
     [

@@ -12,18 +12,24 @@ Source: Kubernetes, "Mutating Admission Policy"; k8s.io/apiserver, pkg/admission
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from tenantry.policy.cel.evaluate import Expression, compiled
+from tenantry.policy.cel.evaluate import BUDGET, Budget, Expression, compiled
 from tenantry.policy.cel.syntax import UnsupportedExpression
 from tenantry.policy.cel.values import EvaluationError
 from tenantry.policy.request import Item, Json
 
 _ADD, _REPLACE = "add", "replace"
+
+MOST_ITEMS = 20_000
+"""How many items of lists and maps the macros of a policy visit for one request.
+
+A tenant chooses how long the lists of an object are, and a validating policy bounds its size only later. The API server
+has a limit of the same purpose (CEL cost).
+"""
 
 
 class MutatingPolicy(msgspec.Struct, frozen=True):
@@ -97,21 +103,23 @@ def patched(mutating: MutatingPolicy, facts: MutationFacts) -> list[Item]:
     """
     found: list[Item] = []
     value = facts.object
+    budget = Budget(MOST_ITEMS)
     for patch in mutating.patches:
-        operations: list[Item] = patch(_scope(facts, value, mutating))
+        operations: list[Item] = patch(_scope(facts, value, mutating, budget))
         if operations:
             value = applied(value, operations)
             found += operations
     return found
 
 
-def _scope(facts: MutationFacts, value: Json, mutating: MutatingPolicy) -> Item:
+def _scope(facts: MutationFacts, value: Json, mutating: MutatingPolicy, budget: Budget) -> Item:
     scope: Item = {
         "object": value,
         "oldObject": facts.old_object,
         "request": facts.request,
         "namespaceObject": facts.namespace,
         "params": facts.params,
+        BUDGET: budget,
     }
     scope["variables"] = _Variables(mutating.variables, scope)
     return scope
@@ -120,20 +128,53 @@ def _scope(facts: MutationFacts, value: Json, mutating: MutatingPolicy) -> Item:
 # -- JSON Patch -----------------------------------------------------------------------------------
 
 
+class _Copied:
+    """The containers of an object that were copied: only those on the paths of a patch are.
+
+    Args:
+        value: The object, which stays as it is.
+    """
+
+    def __init__(self, value: Json) -> None:
+        self.root: Item = dict(value)
+        # By id; they are kept here, so that no other one gets the id of one that a patch has replaced.
+        self._own: dict[int, object] = {id(self.root): self.root}
+
+    def holder(self, path: str, above: Sequence[str]) -> object:
+        """Return the container at some steps of a path, which may be changed.
+
+        Raises:
+            EvaluationError: The path does not exist.
+        """
+        found: object = self.root
+        for step in above:
+            under = _under(found, step, path)
+            if isinstance(under, (dict, list)) and id(cast("object", under)) not in self._own:
+                under = cast("Item | list[object]", under).copy()
+                self._own[id(under)] = under
+                _set(found, step, under)
+            found = cast("object", under)
+        return found
+
+
+def _set(holder: object, step: str, value: object) -> None:
+    if isinstance(holder, list):
+        cast("list[object]", holder)[int(step)] = value
+    else:
+        cast("Item", holder)[step] = value
+
+
 def applied(value: Json, operations: Sequence[Json]) -> Item:
-    """Return a copy of an object with operations `add` and `replace` applied.
+    """Return an object with operations `add` and `replace` applied; it shares what is not on their paths.
 
     Raises:
         EvaluationError: An operation does not fit the object.
     """
-    out = copy.deepcopy(dict(value))
+    out = _Copied(value)
     for each in operations:
         *above, last = _steps(each["path"])
-        holder: Any = out
-        for step in above:
-            holder = _under(holder, step, each["path"])
-        _put(holder, last, copy.deepcopy(each["value"]), each)
-    return out
+        _put(out.holder(each["path"], above), last, each["value"], each)
+    return out.root
 
 
 def _steps(path: str) -> list[str]:

@@ -11,7 +11,7 @@ ext/comprehensions.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from tenantry.policy.cel.functions import FUNCTIONS, METHODS, PACKAGES
@@ -34,6 +34,30 @@ Scope = dict[str, Any]
 """Variables by name."""
 
 Expression = Callable[[Scope], Any]
+
+BUDGET = "/budget"
+"""The name of an evaluation's `Budget` in its scope, which no expression can read; without it, nothing is bounded."""
+
+
+class Budget:
+    """How many items the macros of an evaluation may still visit.
+
+    Args:
+        items: The limit.
+    """
+
+    def __init__(self, items: int) -> None:
+        self._left = items
+
+    def spend(self, items: int) -> None:
+        """Count items that are going to be visited.
+
+        Raises:
+            EvaluationError: They are more than are left.
+        """
+        self._left -= items
+        if self._left < 0:
+            raise EvaluationError("the lists and maps of the object are too long to be evaluated")
 
 
 def compiled(text: str) -> Expression:
@@ -182,25 +206,30 @@ _SPECIAL: dict[tuple[str, int], Callable[..., Expression]] = {
 # -- macros ---------------------------------------------------------------------------------------
 
 
-def _items(value: object) -> list[object]:
-    """Return what a macro with one variable visits: the items of a list, or the keys of a map.
+def _visitable(value: object, scope: Scope) -> list[object] | dict[object, object]:
+    """Return a list or a map of which a macro visits all items.
 
     Raises:
-        EvaluationError: The value is neither.
+        EvaluationError: The value is neither, or the budget has ended.
     """
-    if isinstance(value, list):
-        return cast("list[object]", value)
-    if isinstance(value, dict):
-        return [*cast("dict[object, object]", value)]
-    raise EvaluationError("a list or a map is needed")
+    if not isinstance(value, (list, dict)):
+        raise EvaluationError("a list or a map is needed")
+    found = cast("list[object] | dict[object, object]", value)
+    budget: Budget | None = scope.get(BUDGET)
+    if budget is not None:
+        budget.spend(len(found))
+    return found
 
 
-def _pairs(value: object) -> Iterator[tuple[object, object]]:
+def _items(value: object, scope: Scope) -> list[object]:
+    """Return what a macro with one variable visits: the items of a list, or the keys of a map."""
+    return [*_visitable(value, scope)]
+
+
+def _pairs(value: object, scope: Scope) -> Iterable[tuple[object, object]]:
     """Return the pairs that a macro with two variables visits: places and items of a list, keys and values of a map."""
-    if isinstance(value, dict):
-        yield from cast("dict[object, object]", value).items()
-    else:
-        yield from enumerate(_items(value))
+    found = _visitable(value, scope)
+    return found.items() if isinstance(found, dict) else enumerate(found)
 
 
 def _named(node: SyntaxNode) -> str:
@@ -216,14 +245,14 @@ def _quantified(deciding: bool) -> Callable[[SyntaxNode, SyntaxNode, SyntaxNode]
         def bind(item: object) -> Expression:
             return lambda scope: holds({**scope, name: item})
 
-        return lambda scope: _decides(deciding, map(bind, _items(of(scope))), scope)
+        return lambda scope: _decides(deciding, map(bind, _items(of(scope), scope)), scope)
 
     return make
 
 
 def _filtered(target: SyntaxNode, variable: SyntaxNode, test: SyntaxNode) -> Expression:
     of, name, holds = _compile(target), _named(variable), _compile(test)
-    return lambda scope: [item for item in _items(of(scope)) if _truth(holds({**scope, name: item}))]
+    return lambda scope: [item for item in _items(of(scope), scope) if _truth(holds({**scope, name: item}))]
 
 
 def _mapped(target: SyntaxNode, variable: SyntaxNode, *steps: SyntaxNode) -> Expression:
@@ -231,7 +260,7 @@ def _mapped(target: SyntaxNode, variable: SyntaxNode, *steps: SyntaxNode) -> Exp
     *tests, result = map(_compile, steps)
 
     def run(scope: Scope) -> list[object]:
-        inner = ({**scope, name: item} for item in _items(of(scope)))
+        inner = ({**scope, name: item} for item in _items(of(scope), scope))
         return [result(each) for each in inner if all(_truth(test(each)) for test in tests)]
 
     return run
@@ -245,7 +274,7 @@ def _visited(
     *tests, result = map(_compile, steps)
 
     def run(scope: Scope) -> Iterator[tuple[Any, Any]]:
-        for key, value in _pairs(of(scope)):
+        for key, value in _pairs(of(scope), scope):
             inner = {**scope, key_name: key, value_name: value}
             if all(_truth(test(inner)) for test in tests):
                 yield key, result(inner)
