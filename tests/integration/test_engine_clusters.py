@@ -79,6 +79,11 @@ class Many:
         self.markers[name] = Marker()
         self.runtime.add(cluster, [self.markers[name]], workers=4)
 
+    def text(self) -> bytes:
+        """Return the page of metrics."""
+        self.metrics.show(self.runtime.counts())
+        return self.metrics.text()
+
     async def flows(self, name: str, namespace: str) -> None:
         """Create a namespace in one cluster, and wait until it was reconciled there."""
         await create(self.lights[name], namespace)
@@ -151,14 +156,15 @@ async def test_work_flows_on_while_one_cluster_is_killed_and_goes_on_when_it_is_
 async def test_clusters_come_and_go_while_the_runtime_runs(lights: LightClusters) -> None:
     async with running(lights) as many:
         await many.flows("gamma", "t-before")
+        assert b'tenantry_cached_objects{cluster="gamma"' in many.text()
         await many.runtime.remove(ClusterId("gamma"))
-        assert b'cluster="gamma"' not in many.metrics.text()
+        assert b'tenantry_cached_objects{cluster="gamma"' not in many.text()
         await create(lights["gamma"], "t-unseen")
         await many.flows("alpha", "t-gone")
         await many.add("gamma")
         marker = many.markers["gamma"]
         await marker.until(lambda: marker.seen.get("t-unseen") == "gamma")
-        assert b'cluster="gamma"' in many.metrics.text()
+        assert b'tenantry_cached_objects{cluster="gamma"' in many.text()
 
 
 class Faulty(Marker):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from http import HTTPStatus
 
 import msgspec
@@ -75,7 +74,7 @@ def test_use_does_not_change_which_tenants_are_shown() -> None:
     assert bounded([one, other], 1)[0].tenant == "a"
 
 
-def _page(tenants: list[Figures], most: int, pending: Counter[str]) -> str:
+def _page(tenants: list[Figures], most: int, pending: dict[str, list[float]]) -> str:
     registry = CollectorRegistry()
     registry.register(TenantSeries(lambda: (tenants, pending), most))
     return generate_latest(registry).decode()
@@ -84,17 +83,39 @@ def _page(tenants: list[Figures], most: int, pending: Counter[str]) -> str:
 def test_quantities_are_in_base_units_and_the_rest_is_one_sum() -> None:
     tenants = [
         Figures(tenant="big", facts=TenantFacts(control_plane="Shared"), quota={("hard", "requests.cpu"): 8000}),
-        Figures(tenant="one", quota={("hard", "requests.cpu"): 500}, suspended=1),
-        Figures(tenant="two", quota={("hard", "requests.cpu"): 250}, suspended=1, waiting={"RoleRequest": 2}),
+        Figures(tenant="one", quota={("hard", "requests.cpu"): 500}, suspended=1, pods=2),
+        Figures(
+            tenant="two",
+            quota={("hard", "requests.cpu"): 250},
+            suspended=1,
+            waiting={"RoleRequest": 2},
+            refusals={("Rule", "images.allowed"): 3, ("Quota", ""): 1},
+        ),
     ]
-    page = _page(tenants, 1, Counter(RoleRequest=2)).splitlines()
+    page = _page(tenants, 1, {"RoleRequest": [1000.0, 2000.0], "TenantRequest": []}).splitlines()
     assert 'tenantry_tenant_quota{resource="requests.cpu",tenant="big",type="hard"} 8.0' in page
     assert f'tenantry_tenant_quota{{resource="requests.cpu",tenant="{OTHERS}",type="hard"}} 0.75' in page
     assert f'tenantry_tenant_suspended{{tenant="{OTHERS}"}} 2.0' in page
     assert f'tenantry_tenant_requests_pending{{kind="RoleRequest",tenant="{OTHERS}"}} 2.0' in page
     assert 'tenantry_requests_pending{kind="RoleRequest"} 2.0' in page
-    assert "tenantry_tenants 3.0" in page
+    assert 'tenantry_requests_pending{kind="TenantRequest"} 0.0' in page
+    oldest = "tenantry_requests_pending_oldest_timestamp_seconds"
+    assert [each for each in page if each.startswith(oldest)] == [f'{oldest}{{kind="RoleRequest"}} 1000.0']
     assert not any('tenant="one"' in line for line in page)
+    # Nothing counts the pods of the others.
+    assert [each for each in page if each.startswith("tenantry_tenant_pods{")] == [
+        f'tenantry_tenant_pods{{tenant="{OTHERS}"}} 2.0'
+    ]
+    assert f'tenantry_tenant_refusals{{by="Rule",rule="images.allowed",tenant="{OTHERS}"}} 3.0' in page
+    assert f'tenantry_tenant_refusals{{by="Quota",rule="",tenant="{OTHERS}"}} 1.0' in page
+
+
+def test_tenants_without_series_of_their_own_count_in_their_class() -> None:
+    soft, unknown = TenantFacts(isolation_class="soft"), TenantFacts()
+    tenants = [Figures(tenant=name, facts=soft) for name in "abc"] + [Figures(tenant="d", facts=unknown)]
+    page = _page(tenants, 1, {}).splitlines()
+    assert 'tenantry_tenants{isolation_class="soft"} 3.0' in page
+    assert 'tenantry_tenants{isolation_class=""} 1.0' in page
 
 
 def test_only_addresses_of_this_machine_show_tenants_without_a_token() -> None:

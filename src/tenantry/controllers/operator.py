@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -269,6 +270,8 @@ class _Operator:
         self._mutations: Sequence[ServedMutation] = ()
         self.clock = SystemClock()
         self._runtime: Runtime | None = None
+        # Those of the webhook and of shards, which replicas without the lead have, too.
+        self._others: list[Runtime] = []
         self._leads = False
         self.home: Cluster | None = None
         """Its caches have all tenants; None while this replica does not lead."""
@@ -281,8 +284,17 @@ class _Operator:
     def refresh(self) -> None:
         """Bring the gauges up to date."""
         self.metrics.leader.labels("tenantry-operator").set(1 if self._leads else 0)
-        if self._runtime is not None:
-            self._runtime.count()
+        leading = [self._runtime] if self._runtime is not None else []
+        self.metrics.show(each for runtime in (*leading, *self._others) for each in runtime.counts())
+
+    @contextmanager
+    def _shown(self, runtime: Runtime) -> Generator[None]:
+        """Show a runtime in the metrics while the context is open."""
+        self._others.append(runtime)
+        try:
+            yield
+        finally:
+            self._others.remove(runtime)
 
     async def run(self, client: Client, election_client: Client) -> None:
         """Lead and stand by in turns, and serve shards and the webhook, until cancelled."""
@@ -293,9 +305,11 @@ class _Operator:
             return
         self._mutations = await self._mutated(client)
         reviews = Cluster(REVIEWS, client, clock=self.clock, instance=self._options.identity)
-        with first_error():
+        runtime = Runtime(clock=self.clock, metrics=self.metrics)
+        server = WebhookServer(reviews, webhook.address, self._mutations, self.metrics)
+        with first_error(), self._shown(runtime):
             async with asyncio.TaskGroup() as group:
-                group.create_task(WebhookServer(reviews, webhook.address, self._mutations).run(Metrics()))
+                group.create_task(server.run(runtime))
                 group.create_task(self._take_part(client, election_client, cluster_uid))
 
     async def _take_part(self, client: Client, election_client: Client, cluster_uid: str) -> None:
@@ -445,7 +459,8 @@ class _Operator:
                 runtime.add(home, [*planes, *bystanders()])
                 running = group.create_task(runtime.run())
                 holding = group.create_task(election.hold())
-                await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
+                with self._shown(runtime):
+                    await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
                 running.cancel()
                 holding.cancel()
 

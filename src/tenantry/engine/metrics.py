@@ -1,12 +1,45 @@
-"""The metrics of the operator for Prometheus, under the names that controller-runtime users know."""
+"""The metrics of the operator for Prometheus, under the names that controller-runtime users know.
+
+The label `cluster` is the group of a cluster: an operator may serve a thousand control planes and peers, and only
+administrators may read their names.
+"""
 
 from __future__ import annotations
 
+from collections import Counter as Sums
+from collections.abc import Iterable, Mapping
+
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from tenantry.api.model import Resource
+
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+
+
+def group_of(cluster: str) -> str:
+    """Return the group of a cluster: the part of its id before the first slash, as `vcp` of `vcp/acme/prod`."""
+    return cluster.partition("/")[0]
+
+
+class ClusterCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes of one cluster's caches and queue at one time.
+
+    Args:
+        cluster: Its id.
+        cached: Number of objects of each kind.
+        ages: For how many seconds the API server has sent nothing for a kind.
+        ready: Number of keys that are ready.
+        working: Number of keys that are being reconciled.
+    """
+
+    cluster: str
+    cached: Mapping[Resource, int]
+    ages: Mapping[Resource, float]
+    ready: int
+    working: int
 
 
 class Metrics:
@@ -65,21 +98,50 @@ class Metrics:
             ["cluster", "resource"],
             registry=registry,
         )
-        self._by_cluster = (
-            self.reconciles,
-            self.reconcile_seconds,
-            self.active_workers,
-            self.queue_depth,
-            self.queue_adds,
-            self.queue_retries,
-            self.requests,
-            self.request_seconds,
-            self.cached,
-            self.watch_age,
+        self.reviews = Counter(
+            "controller_runtime_webhook_requests",
+            "Reviews that the webhook has answered, by HTTP status.",
+            ["webhook", "code"],
+            registry=registry,
         )
+
+    def show(self, counts: Iterable[ClusterCounts]) -> None:
+        """Set the gauges to the sums of each group of clusters, and the age of a watch to the largest."""
+        cached: Sums[tuple[str, str]] = Sums()
+        ready: Sums[str] = Sums()
+        working: Sums[str] = Sums()
+        ages: dict[tuple[str, str], float] = {}
+        for each in counts:
+            group = group_of(each.cluster)
+            ready[group] += each.ready
+            working[group] += each.working
+            for resource, number in each.cached.items():
+                cached[group, resource.full_name] += number
+            for resource, seconds in each.ages.items():
+                key = group, resource.full_name
+                ages[key] = max(seconds, ages.get(key, 0.0))
+        # Also without the series of groups that have no cluster any more.
+        for gauge in (self.cached, self.watch_age, self.queue_depth, self.active_workers):
+            gauge.clear()
+        for key, number in cached.items():
+            self.cached.labels(*key).set(number)
+        for key, seconds in ages.items():
+            self.watch_age.labels(*key).set(seconds)
+        for group in ready:
+            self.queue_depth.labels(group, "tenantry").set(ready[group])
+            self.active_workers.labels(group, "tenantry").set(working[group])
+
+    def queue_added(self, cluster: str) -> Counter:
+        """Return the counter of keys that are added to the queue of a cluster."""
+        return self.queue_adds.labels(group_of(cluster), "tenantry")
+
+    def queue_retried(self, cluster: str) -> None:
+        """Count a key that has failed and waits."""
+        self.queue_retries.labels(group_of(cluster), "tenantry").inc()
 
     def observe_request(self, cluster: str, method: str, status: int, seconds: float) -> None:
         """Count one request; status 0 is one without a response."""
+        cluster = group_of(cluster)
         known = self._by_request.get((cluster, method, status))
         if known is None:
             counter = self.requests.labels(cluster, method, str(status) if status else "<error>")
@@ -90,6 +152,7 @@ class Metrics:
 
     def observe_reconcile(self, cluster: str, controller: str, result: str, seconds: float) -> None:
         """Count one reconciliation."""
+        cluster = group_of(cluster)
         known = self._by_reconcile.get((cluster, controller, result))
         if known is None:
             counter = self.reconciles.labels(cluster, controller, result)
@@ -97,13 +160,6 @@ class Metrics:
             known = self._by_reconcile[cluster, controller, result] = (counter, seconds_of)
         known[0].inc()
         known[1].observe(seconds)
-
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the series of a cluster that is gone."""
-        self._by_request = {key: known for key, known in self._by_request.items() if key[0] != cluster}
-        self._by_reconcile = {key: known for key, known in self._by_reconcile.items() if key[0] != cluster}
-        for metric in self._by_cluster:
-            metric.remove_by_labels({"cluster": cluster})
 
     def text(self, *further: Collector) -> bytes:
         """Return everything in Prometheus' text format.

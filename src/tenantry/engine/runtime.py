@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
 from tenantry.api.errors import ApiError, RetryableError, TenantryError, Unreachable
 from tenantry.engine.clock import Clock
 from tenantry.engine.cluster import Cluster, ClusterId, Listener, Watch
-from tenantry.engine.metrics import Metrics
+from tenantry.engine.metrics import ClusterCounts, Metrics
 from tenantry.engine.workqueue import BUSY_PER_SECOND, WorkQueue
 
 WORKERS = 128
@@ -238,7 +238,7 @@ class Runtime:
         """
         if cluster.id in self._lanes:
             raise ValueError(f"cluster {cluster.id!r} is in the runtime already")
-        adds = self._metrics.queue_adds.labels(cluster.id, "tenantry")
+        adds = self._metrics.queue_added(cluster.id)
 
         def added() -> None:
             adds.inc()
@@ -257,7 +257,6 @@ class Runtime:
             for each in (*self._lanes.values(), lane):
                 each.cluster.leave(cluster.id)
             cluster.join(None)
-            self._metrics.forget_cluster(cluster.id)
             raise
         self._lanes[cluster.id] = lane
         if self._group is not None:
@@ -285,7 +284,6 @@ class Runtime:
             await asyncio.wait(tasks)
         lane.cluster.leave(cluster_id)
         lane.cluster.join(None)
-        self._metrics.forget_cluster(cluster_id)
 
     async def run(self) -> None:
         """Reconcile until `stop` is called and the running reconciles have ended; a cancellation cancels those, too."""
@@ -311,15 +309,16 @@ class Runtime:
         self._stopping = True
         self._wake.set()
 
-    def count(self) -> None:
-        """Update the gauges."""
+    def counts(self) -> Iterator[ClusterCounts]:
+        """Yield the sizes of the caches and the queue of each cluster."""
         for cluster_id, lane in self._lanes.items():
-            for resource, number in lane.cluster.count().items():
-                self._metrics.cached.labels(cluster_id, resource.full_name).set(number)
-            for resource, seconds in lane.cluster.ages().items():
-                self._metrics.watch_age.labels(cluster_id, resource.full_name).set(seconds)
-            self._metrics.queue_depth.labels(cluster_id, "tenantry").set(lane.queue.ready)
-            self._metrics.active_workers.labels(cluster_id, "tenantry").set(lane.queue.working)
+            yield ClusterCounts(
+                cluster=cluster_id,
+                cached=lane.cluster.count(),
+                ages=lane.cluster.ages(),
+                ready=lane.queue.ready,
+                working=lane.queue.working,
+            )
 
     # -- lanes ----------------------------------------------------------------------------------
 
@@ -407,7 +406,7 @@ class Runtime:
         if isinstance(error, Unreachable):
             lane.not_reached(now)
         delay = lane.queue.failed(item, now, after)
-        self._metrics.queue_retries.labels(lane.cluster.id, "tenantry").inc()
+        self._metrics.queue_retried(lane.cluster.id)
         # Most failures are conflicts that the second try resolves: only repeated ones deserve a warning.
         is_reported = isinstance(error, RetryableError) and error.is_reported
         is_known = is_reported or lane.queue.failures(item) == 1 or lane.cluster.outage.explains(error)

@@ -56,7 +56,7 @@ ALERTS = (
     ),
     Alert(
         name="TenantryWatchIsStale",
-        query='max by (cluster, resource) (tenantry_watch_age_seconds{cluster="home"}) > 300',
+        query='max by (cluster, resource) (tenantry_watch_age_seconds{cluster=~"home|reviews"}) > 300',
         minutes=5,
         severity="warning",
         summary="The API server has sent nothing about {{ $labels.resource }} for more than five minutes.",
@@ -90,10 +90,10 @@ ALERTS = (
     ),
     Alert(
         name="TenantryRequestsWait",
-        query="sum by (kind) (tenantry_requests_pending) > 0",
-        minutes=24 * 60,
+        query="time() - min by (kind) (tenantry_requests_pending_oldest_timestamp_seconds) > 24 * 60 * 60",
+        minutes=5,
         severity="warning",
-        summary="{{ $value }} objects {{ $labels.kind }} have waited for a decision for a day.",
+        summary="A {{ $labels.kind }} has waited for a decision for {{ $value | humanizeDuration }}.",
         action="`tenantry request list` lists them; approve or deny them.",
     ),
 )
@@ -186,7 +186,7 @@ _REFUSED = 'apiserver_validating_admission_policy_check_total{policy=~"tenantry-
 _SLOWEST = "sum by (le, controller) (rate(controller_runtime_reconcile_time_seconds_bucket[5m]))"
 
 PANELS = (
-    Panel(title="Tenants", queries=[("max(tenantry_tenants)", "tenants")], width=6, kind="stat"),
+    Panel(title="Tenants", queries=[("sum(tenantry_tenants)", "tenants")], width=6, kind="stat"),
     Panel(
         title="Not Ready",
         queries=[('sum(tenantry_tenant_status_condition{condition="Ready",status!="True"}) or vector(0)', "not Ready")],
@@ -205,6 +205,7 @@ PANELS = (
         queries=[(f"{_HARD} - ignoring(type) {_ASSIGNED}", "{{tenant}} {{resource}}")],
     ),
     Panel(title="Namespaces", queries=[(f"tenantry_tenant_namespaces{{{_OF}}}", "{{tenant}}")]),
+    Panel(title="Pods", queries=[(f"tenantry_tenant_pods{{{_OF}}}", "{{tenant}}")]),
     Panel(
         title="Subnamespaces, claims, control planes, clusters",
         queries=[(f"tenantry_tenant_objects{{{_OF}}}", "{{tenant}} {{kind}} Ready={{ready}}")],
@@ -220,7 +221,7 @@ PANELS = (
     ),
     Panel(
         title="Tenants by isolation class",
-        queries=[("count by (isolation_class) (tenantry_tenant_info)", "{{isolation_class}}")],
+        queries=[("sum by (isolation_class) (tenantry_tenants)", "{{isolation_class}}")],
     ),
     Panel(
         title="Reconciles",

@@ -48,6 +48,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         facts: None for a sum.
         tenants: Of how many tenants this is.
         namespaces: Number of namespaces.
+        pods: Number of pods, also of those that have finished; None if they are not counted.
         suspended: Number of suspended tenants.
         quota: By type (`QUOTA_TYPES`) and quota key: thousandths.
         conditions: Number of tenants by type and status of a condition.
@@ -60,6 +61,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     facts: TenantFacts | None = None
     tenants: int = 1
     namespaces: int = 0
+    pods: int | None = None
     suspended: int = 0
     quota: Mapping[tuple[str, str], int] = {}
     conditions: Mapping[tuple[str, str], int] = {}
@@ -92,10 +94,12 @@ def _size(figures: Figures, whole: Mapping[str, int]) -> tuple[float, int]:
 
 def total(figures: Sequence[Figures]) -> Figures:
     """Return the sum of the figures of tenants."""
+    counted = [each.pods for each in figures if each.pods is not None]
     return Figures(
         tenant=OTHERS,
         tenants=sum(map(attrgetter("tenants"), figures)),
         namespaces=sum(map(attrgetter("namespaces"), figures)),
+        pods=sum(counted) if counted else None,
         suspended=sum(map(attrgetter("suspended"), figures)),
         quota=_sum(each.quota for each in figures),
         conditions=_sum(each.conditions for each in figures),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,15 +24,19 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.tenantmetrics.figures import Figures, TenantFacts
 from tenantry.controllers.tenantmetrics.refusals import Refusal
+from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.mirror.podevents import EVENTS
+from tenantry.world.objectcounts import PREFIX
 from tenantry.world.shares.amounts import Amounts, add, read
 
 OBJECTS: tuple[type[KubernetesObject], ...] = (Subnamespace, SliceClaim, VirtualControlPlane, DedicatedCluster)
 """The kinds in tenants' namespaces of which Ready is counted."""
+
+_PODS = f"{PREFIX}pods"
 
 REQUESTS = (TenantRequest, RoleRequest, ClusterRoleRequest)
 
@@ -50,12 +55,14 @@ def gather(cluster: Cluster) -> list[Figures]:
     objects = _objects(cluster, namespaces)
     waiting = _waiting(cluster, namespaces)
     refusals = _refusals(cluster, namespaces)
+    pods = _pods(quotas, namespaces)
     tenants: Cache[Tenant] = cluster.cache(Tenant.resource)
     return [
         Figures(
             tenant=name,
             facts=_facts(each),
             namespaces=namespaces.count(BY_TENANT, name),
+            pods=pods.get(name),
             suspended=int(each.spec.suspended),
             quota=_quota(tenant_quotas.get(name), quotas.get(object_key(name, QUOTA))),
             conditions={(condition.type, condition.status.value): 1 for condition in each.status.conditions},
@@ -143,6 +150,16 @@ def _waiting(cluster: Cluster, namespaces: Cache[Observed]) -> Mapping[str, Coun
     return found
 
 
+def _pods(quotas: Cache[ObservedQuota], namespaces: Cache[Observed]) -> Mapping[str, int]:
+    """Return the number of pods of each tenant, as the API server counts them in every namespace of a tenant."""
+    found: Counter[str] = Counter()
+    for each in quotas:
+        used = each.used.get(_PODS)
+        if used is not None and each.name == COUNTS:
+            found[_tenant_of(namespaces, each.namespace)] += int(used)
+    return found
+
+
 def _refusals(cluster: Cluster, namespaces: Cache[Observed]) -> Mapping[str, Counter[tuple[str, str]]]:
     found: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     events: Cache[Refusal] | None = cluster.cache_of(EVENTS)
@@ -153,16 +170,18 @@ def _refusals(cluster: Cluster, namespaces: Cache[Observed]) -> Mapping[str, Cou
     return found
 
 
-def pending(cluster: Cluster) -> Counter[str]:
-    """Return the number of undecided requests of the whole cluster by kind, 0 included."""
+def pending(cluster: Cluster) -> dict[str, list[float]]:
+    """Return when the undecided requests of the whole cluster were created, by kind: seconds since 1970, sorted."""
     if not cluster.is_synced:
-        return Counter()
-    return Counter(
-        {
-            kind.resource.kind: sum(each.status.decision is Decision.PENDING for each in _cached(cluster, kind))
-            for kind in REQUESTS
-        }
-    )
+        return {}
+    return {
+        kind.resource.kind: sorted(
+            dt.datetime.fromisoformat(each.metadata.creation_timestamp).timestamp()
+            for each in _cached(cluster, kind)
+            if each.status.decision is Decision.PENDING
+        )
+        for kind in REQUESTS
+    }
 
 
 def _cached(cluster: Cluster, kind: type[KubernetesObject]) -> Iterator[Any]:

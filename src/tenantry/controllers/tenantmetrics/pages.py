@@ -21,8 +21,8 @@ from tenantry.controllers.tenantmetrics.scrapers import Scrapers, Send
 from tenantry.controllers.tenantmetrics.series import TenantSeries
 from tenantry.engine.clock import Clock
 from tenantry.engine.cluster import Cluster
-from tenantry.engine.health import serve, serve_to_clients
 from tenantry.engine.metrics import Metrics
+from tenantry.hosting.operatorpages import serve, serve_to_clients
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.hosting.tlslistener import server_context
 

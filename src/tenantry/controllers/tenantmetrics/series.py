@@ -18,21 +18,21 @@ from tenantry.controllers.tenantmetrics.figures import OTHERS, Figures, bounded
 _SUMMED = f"; {OTHERS} is the sum of all but the largest"
 
 
-def families(figures: Sequence[Figures], pending: Mapping[str, int], number: int) -> list[GaugeMetricFamily]:
-    """Return the metrics of tenants.
+def of_tenants(figures: Sequence[Figures]) -> list[GaugeMetricFamily]:
+    """Return the metrics of each of the largest tenants.
 
     Args:
-        figures: What `bounded` returns.
-        pending: Undecided requests of the cluster by kind.
-        number: How many tenants exist.
+        figures: Those that `bounded` returns.
     """
-    tenants = GaugeMetricFamily("tenantry_tenants", "Tenants.", value=number)
     info = GaugeMetricFamily(
         "tenantry_tenant_info",
         "1 for each of the largest tenants, with its isolation.",
         labels=["tenant", "isolation_class", "control_plane", "network", "nodes"],
     )
     namespaces = GaugeMetricFamily("tenantry_tenant_namespaces", f"Namespaces of a tenant{_SUMMED}.", labels=["tenant"])
+    pods = GaugeMetricFamily(
+        "tenantry_tenant_pods", f"Pods of a tenant, finished ones included{_SUMMED}.", labels=["tenant"]
+    )
     suspended = GaugeMetricFamily("tenantry_tenant_suspended", f"1 if suspended{_SUMMED}.", labels=["tenant"])
     quota = GaugeMetricFamily(
         "tenantry_tenant_quota",
@@ -64,6 +64,8 @@ def families(figures: Sequence[Figures], pending: Mapping[str, int], number: int
         if each.facts is not None:
             info.add_metric([name, *asdict(each.facts).values()], 1)
         namespaces.add_metric([name], each.namespaces)
+        if each.pods is not None:
+            pods.add_metric([name], each.pods)
         suspended.add_metric([name], each.suspended)
         for (type_, key), value in sorted(each.quota.items()):
             quota.add_metric([name, key, type_], value / 1000)
@@ -75,29 +77,50 @@ def families(figures: Sequence[Figures], pending: Mapping[str, int], number: int
             waiting.add_metric([name, kind], value)
         for (by, rule), value in sorted(each.refusals.items()):
             refusals.add_metric([name, by, rule], value)
+    return [info, namespaces, pods, suspended, quota, conditions, objects, waiting, refusals]
+
+
+def of_cluster(pending: Mapping[str, Sequence[float]], classes: Mapping[str, int]) -> list[GaugeMetricFamily]:
+    """Return the metrics of all tenants together.
+
+    Args:
+        pending: When the undecided requests of the cluster were created, by kind; the oldest first.
+        classes: Number of tenants by isolation class.
+    """
+    tenants = GaugeMetricFamily("tenantry_tenants", "Tenants by isolation class.", labels=["isolation_class"])
+    for each, number in sorted(classes.items()):
+        tenants.add_metric([each], number)
     requests = GaugeMetricFamily("tenantry_requests_pending", "Undecided requests of the cluster.", labels=["kind"])
-    for kind, value in sorted(pending.items()):
-        requests.add_metric([kind], value)
-    return [tenants, info, namespaces, suspended, quota, conditions, objects, waiting, refusals, requests]
+    oldest = GaugeMetricFamily(
+        "tenantry_requests_pending_oldest_timestamp_seconds",
+        "When the oldest undecided request of the cluster was created, in seconds since 1970.",
+        labels=["kind"],
+    )
+    for kind, created in sorted(pending.items()):
+        requests.add_metric([kind], len(created))
+        if created:
+            oldest.add_metric([kind], created[0])
+    return [tenants, requests, oldest]
 
 
 class TenantSeries(Collector):
     """Collects the series of tenants at each scrape.
 
     Args:
-        read: Returns the figures of each tenant, and the undecided requests of the cluster by kind.
+        read: Returns the figures of each tenant, and when the undecided requests of the cluster were created, by kind.
         most: How many tenants get series of their own.
     """
 
-    def __init__(self, read: Callable[[], tuple[Sequence[Figures], Counter[str]]], most: int) -> None:
+    def __init__(self, read: Callable[[], tuple[Sequence[Figures], Mapping[str, Sequence[float]]]], most: int) -> None:
         self._read = read
         self._most = most
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics as they are now."""
         figures, pending = self._read()
-        return families(bounded(figures, self._most), pending, len(figures))
+        classes = Counter(each.facts.isolation_class for each in figures if each.facts is not None)
+        return [*of_cluster(pending, classes), *of_tenants(bounded(figures, self._most))]
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics without values: the registry asks at registration, before there are caches."""
-        return families((), {}, 0)
+        return [*of_cluster({}, {}), *of_tenants(())]

@@ -48,28 +48,32 @@ class WebhookServer:
         cluster: The API server.
         address: `host:port` to listen on.
         served: The mutations.
+        metrics: Reviews are counted into.
     """
 
     name = "webhook-certificate"
     kind = ServedCertificate
 
-    def __init__(self, cluster: Cluster, address: str, served: Sequence[ServedMutation]) -> None:
+    def __init__(self, cluster: Cluster, address: str, served: Sequence[ServedMutation], metrics: Metrics) -> None:
         self._cluster = cluster
         self._address = address
         self._served = {each.name: each for each in served}
+        self._metrics = metrics
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
         self._has_certificate = asyncio.Event()
         self._token = ""
         self._serving = b""
 
-    async def run(self, metrics: Metrics) -> None:
+    async def run(self, runtime: Runtime) -> None:
         """Serve until cancelled.
+
+        Args:
+            runtime: An empty one, which it runs.
 
         Raises:
             InputError: The address cannot be listened on.
         """
-        runtime = Runtime(clock=self._cluster.clock, metrics=metrics)
         runtime.add(self._cluster, [self])
         async with asyncio.TaskGroup() as group:
             group.create_task(runtime.run())
@@ -113,6 +117,11 @@ class WebhookServer:
 
     async def _answer(self, path: str, body: bytes) -> tuple[HTTPStatus, bytes]:
         served = self._served[path.rpartition("/")[2]]
+        status, answer = await self._reviewed(served, body)
+        self._metrics.reviews.labels(served.name, str(status.value)).inc()
+        return status, answer
+
+    async def _reviewed(self, served: ServedMutation, body: bytes) -> tuple[HTTPStatus, bytes]:
         try:
             question = asked(body)
             namespace = await self._namespace(question) if served.reads_namespace else None
