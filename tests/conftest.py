@@ -55,15 +55,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest, and there with files that share no cluster.
 
     A worker runs one file at a time: if a long file came last, the other workers would wait for it. Files that share a
-    cluster follow each other, so that the cluster ends early. The order is random apart from that.
+    cluster follow each other, so that the cluster ends early. The first of these change what concerns all tenants:
+    later files leave hundreds. The order is random apart from that.
     """
     used: dict[Path, set[str]] = {}
+    early: set[Path] = set()
     for item in items:
         used.setdefault(item.path, set()).update(sharing.used_by(item))
+        if item.get_closest_marker("early") is not None:
+            early.add(item.path)
 
-    def place(item: pytest.Item) -> tuple[int, list[int]]:
+    def place(item: pytest.Item) -> tuple[int, list[int], bool]:
         folder = item.path.parent.relative_to(TESTS).as_posix()
-        return LONGEST_FIRST.index(folder), sorted(sharing.SHARED.index(each) for each in used[item.path])
+        clusters = sorted(sharing.SHARED.index(each) for each in used[item.path])
+        return LONGEST_FIRST.index(folder), clusters, item.path not in early
 
     items.sort(key=place)
 

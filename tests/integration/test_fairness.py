@@ -25,6 +25,7 @@ from testkit.operators import Operator
 from testkit.people import as_person
 
 pytest_plugins = ["testkit.fixtures"]
+pytestmark = pytest.mark.early
 
 Json = dict[str, Any]
 LEVELS = PriorityLevelConfiguration.resource

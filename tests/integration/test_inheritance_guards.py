@@ -23,7 +23,7 @@ from testkit.trees import Trees
 pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.early, pytest.mark.usefixtures("operator")]
 
 Json = dict[str, Any]
 MARK = "tenantry.dev/inherited-from"

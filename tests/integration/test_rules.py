@@ -30,6 +30,7 @@ from testkit.refusals import refusal
 from testkit.trees import WORKSPACE, Trees, subnamespace_json
 
 pytest_plugins = ["testkit.fixtures"]
+pytestmark = pytest.mark.early
 
 Json = dict[str, Any]
 OURS: Json = {"images": {"allowed": ["registry[.]example[.]com/.*", "busybox"]}}

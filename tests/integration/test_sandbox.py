@@ -40,6 +40,7 @@ from testkit.refusals import refusal, tried
 from testkit.trees import WORKSPACE, Trees, subnamespace_json
 
 pytest_plugins = ["testkit.fixtures"]
+pytestmark = pytest.mark.early
 
 Json = dict[str, Any]
 Made = Callable[..., Awaitable[None]]
