@@ -41,14 +41,15 @@ def main() -> None:
     tenantry("tree", "--cluster", NAME)
     listed = ("kubectl", "--cluster", NAME, "--", "get", "tenants.tenantry.dev", "-o", "name")
     first = tenantry(*listed, show=False).split()[0].rpartition("/")[2]
-    name = f" --cluster {NAME}" if os.environ.get("KUBECONFIG") else ""
+    chosen = os.environ.get("KUBECONFIG") or os.environ.get("TENANTRY_NAME", NAME) != NAME
+    name = f" --cluster {NAME}" if chosen else ""
     print(f"""
 {time.monotonic() - started:.1f} s. To try next:
 
   {TENANTRY} describe{name} tenant {first}
   {TENANTRY} tenant create{name} mine --owner User:me@example.com --quota cpu=2,memory=4Gi
   {TENANTRY} kubectl{name} -- get namespaces,resourcequotas -A
-  {TENANTRY} down --purge
+  {TENANTRY} down{name} --purge
 """)
 
 

@@ -48,11 +48,11 @@ EXIT_CODES = """\
 | code | meaning |
 |---|---|
 | 0 | success; `diff`, `plan`: nothing would change |
-| 1 | not done, as after a time-out or without confirmation; `diff`, `plan`: a change; `audit`: a failed check |
-| 2 | invalid input: a flag, a file, a field |
-| 3 | no reachable cluster, one that is too old, one without Tenantry, or with a newer one |
+| 1 | not done, as after a time-out, or after the answer no; `diff`, `plan`: a change; `audit`: a failed check |
+| 2 | invalid input: a flag, a file, a field; `--yes` is missing where no terminal can be asked |
+| 3 | no cluster is named or known, or one that is too old, without Tenantry, or with a newer one |
 | 4 | an error of a local cluster, its build or its files |
-| 5 | the API server refuses or does not answer; `audit`: an undecided check |
+| 5 | the API server refuses, or cannot be reached; `audit`: an undecided check |
 | 130 | interrupted |
 | 141 | the reader of the output has closed it |
 """
