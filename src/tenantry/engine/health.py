@@ -25,7 +25,7 @@ async def serve(address: str, page: Callable[[], bytes], is_ready: Callable[[], 
     Args:
         address: `host:port`.
         page: Returns what /metrics says.
-        is_ready: What /readyz says.
+        is_ready: Returns whether /readyz reports that this replica is ready.
 
     Raises:
         InputError: The address does not parse, or the port is taken.
