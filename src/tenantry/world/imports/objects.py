@@ -132,7 +132,8 @@ def read(source: ImportSource, documents: Iterable[tuple[str, object]]) -> Sourc
         documents: The place of each, for messages, and its maps, lists, strings, numbers, booleans and nulls.
 
     Raises:
-        InputError: A document is not an object, does not have the shape of its kind, or is there twice.
+        InputError: A document is not an object, does not have the shape of its kind, or is there twice; or two
+            Namespaces of one name differ.
     """
     known = {(kind.group, kind.kind) for kind in source.kinds}
     objects: dict[tuple[str, str, str], ReadObject] = {}
@@ -141,8 +142,7 @@ def read(source: ImportSource, documents: Iterable[tuple[str, object]]) -> Sourc
     for where, value in each_object(documents):
         kind, group = str(value["kind"]), str(value.get("apiVersion", "")).rpartition("/")[0]
         if (group, kind) == ("", "Namespace"):
-            namespace = _convert(where, value, Namespace)
-            namespaces[namespace.metadata.name] = namespace
+            add_namespace(namespaces, where, _convert(where, value, Namespace))
         elif (group, kind) == ("", "ResourceQuota"):
             _count(usage, _convert(where, value, UsedQuota))
         elif (group, kind) in known:
@@ -155,6 +155,25 @@ def read(source: ImportSource, documents: Iterable[tuple[str, object]]) -> Sourc
     for (kind, _, _), found in objects.items():
         by_kind[kind].append(found)
     return SourceObjects(objects=by_kind, namespaces=namespaces, usage=usage)
+
+
+def add_namespace(namespaces: dict[str, Namespace], where: str, namespace: Namespace) -> None:
+    """Add a Namespace to those by name; the same one may be in several files.
+
+    Args:
+        namespaces: Name to Namespace; it is changed.
+        where: The place of the document, for messages.
+        namespace: The Namespace.
+
+    Raises:
+        InputError: Another Namespace of the name was read before, for example that of another cluster.
+    """
+    name = namespace.metadata.name
+    if namespaces.setdefault(name, namespace) != namespace:
+        raise InputError(
+            f"{where}: two Namespaces {name!r} differ; leave one of the two out: an import takes the Namespaces of one"
+            " cluster, read once"
+        )
 
 
 def _object(title: str, where: str, kind: str, value: dict[str, object]) -> ReadObject:
