@@ -64,7 +64,9 @@ async def _collect(client: Client, target: Target) -> list[BundleFile]:
     from tenantry.views import support
 
     async def metrics() -> bytes:
-        return await (await probe.operator_metrics(client, running.local_url(target))).page()
+        # A cluster without a leader is a reason to collect a bundle: the command does not wait for one.
+        found = await probe.operator_metrics(client, running.local_url(target), waits=False)
+        return await found.page()
 
     fetches: list[tuple[str, Fetch]] = [("metrics.txt", metrics)]
     files = [each async for each in support.bundle(client, fetches)]
