@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import tarfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from typing_extensions import override
 
-from tenantry.api.errors import ConfigError
+from tenantry.api.errors import ConfigError, InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.cli import session
 from tenantry.cli.support import support_bundle
@@ -83,6 +86,37 @@ def test_a_cluster_without_a_leader_has_a_bundle(collect: Callable[[Path], Resul
     assert "metrics.txt: no operator holds the lease tenantry-system/tenantry-operator; is one" in found["problems.txt"]
     assert "installation.txt: the API server has no validating policies" in found["problems.txt"]
     assert "not collected: metrics.txt: no operator holds" in done.stderr
+
+
+def test_a_failed_write_leaves_no_file_and_a_retry_succeeds(
+    collect: Callable[[Path], Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bundle.tar.gz"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(tarfile.TarFile, "addfile", full)
+        done = collect(path)
+    assert isinstance(done.exception, InputError)
+    assert "cannot be written: No space left on device; name another file with --file" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+    collect(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "objects/tenants.json" in contents(path)
+
+
+def test_a_file_that_appears_meanwhile_is_kept(
+    collect: Callable[[Path], Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    monkeypatch.setattr(time, "time", lambda: path.write_bytes(b"other"))
+    done = collect(path)
+    assert isinstance(done.exception, InputError)
+    assert "exists: name another file with --file" in str(done.exception)
+    assert path.read_bytes() == b"other"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_copy_of_the_last_apply_is_left_out() -> None:
