@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import tenantry
 from tenantry.api.kinds import KINDS
 from tenantry.cli import kinds
 from tenantry.cli.main import HIDDEN, OLD, TASKS, VERBS, load
@@ -63,6 +67,17 @@ def test_a_flag_means_the_same_everywhere(path: str, command: click.Command) -> 
     for each in options(command, "--cluster"):
         assert isinstance(each, RespelledOption)
         assert each.old == "--name"
+
+
+def test_no_message_names_the_old_flag_of_a_local_cluster() -> None:
+    """H04: only the spellings `old="--name"` contain it; `--name=local` is a flag of etcd."""
+    found: list[str] = []
+    for file in sorted(Path(tenantry.__path__[0]).rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        old = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "old"}
+        texts = [each for each in ast.walk(tree) if isinstance(each, ast.Constant) and id(each) not in old]
+        found += [f"{file.name}:{each.lineno}" for each in texts if re.search(r"--name(?![\w=-])", str(each.value))]
+    assert found == []
 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[path for path, _ in ALL])

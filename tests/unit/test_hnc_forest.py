@@ -144,3 +144,10 @@ def test_what_is_no_object_is_refused_with_its_place(document: object, message: 
     """X10: bad input."""
     with pytest.raises(InputError, match=message):
         grown(document)
+
+
+def test_two_namespaces_of_one_name_are_refused_if_they_differ() -> None:
+    """X10: they are of two clusters."""
+    with pytest.raises(InputError, match="document 1: two Namespaces 'acme' differ; leave one of the two out"):
+        grown(namespace("acme", uid="1"), namespace("acme", uid="2"))
+    assert grown(namespace("acme", uid="1"), below("acme", ""), namespace("acme", uid="1"))[1] == []

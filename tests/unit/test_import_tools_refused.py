@@ -98,6 +98,16 @@ def test_an_object_that_is_there_twice_is_refused(story: ImportStory) -> None:
     assert "is there twice; leave one of the two out" in text
 
 
+@every_story
+def test_two_namespaces_of_one_name_are_refused_if_they_differ(story: ImportStory) -> None:
+    """X10: they are of two clusters, and which of the two counts is not known."""
+    found = documents(story)
+    text = refusal(story, [*found, namespace("kube-system", uid="1"), namespace("kube-system", uid="2")])
+    assert "two Namespaces 'kube-system' differ; leave one of the two out" in text
+    same = read(story.source, [*found, *found[len(story.objects) :]])
+    assert same.namespaces == read(story.source, found).namespaces
+
+
 @pytest.mark.parametrize("story", STORIES[:2], ids=lambda story: story.source.name)
 def test_two_tenants_that_claim_a_namespace_are_refused(story: ImportStory) -> None:
     """X10: it can belong to one only."""

@@ -37,6 +37,40 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_file_that_is_not_written_to_its_end_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+
+    def fill() -> None:
+        with files.private_file(file, replaces=False) as part:
+            part.write(b"one")
+            raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(OSError, match="full"):
+        fill()
+    assert list(tmp_path.iterdir()) == []
+    with files.private_file(file, replaces=False) as whole:
+        whole.write(b"two")
+        assert not file.exists()
+        (temporary,) = tmp_path.iterdir()
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    assert file.read_bytes() == b"two"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("target", ["file", "link"])
+def test_an_existing_file_is_kept(tmp_path: Path, target: str) -> None:
+    """A link that leads nowhere is one."""
+    file = tmp_path / "a"
+    if target == "file":
+        file.write_bytes(b"old")
+    else:
+        file.symlink_to(tmp_path / "b")
+    with pytest.raises(FileExistsError), files.private_file(file, replaces=False) as part:
+        part.write(b"new")
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.is_symlink() or file.read_bytes() == b"old"
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [(errno.ENOSPC, "is full"), (errno.EROFS, "cannot be written"), (errno.EACCES, "--data"), (errno.EIO, "error")],

@@ -1,8 +1,122 @@
-"""What of an object, and which events, a support bundle has."""
+"""What of an object, and which events, a support bundle has, and that it is written whatever cannot be read."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from typing_extensions import override
+
+from tenantry.api.errors import ConfigError, InputError
+from tenantry.api.kubernetes import Namespace
+from tenantry.cli import session
+from tenantry.cli.support import support_bundle
+from tenantry.engine.lease import NAME, Lease
+from tenantry.kube.client import ATTEMPTS
+from tenantry.kube.transport import JSON
 from tenantry.views import support
+from testkit.treeworld import world_of
+from testkit.worldclient import WorldClient
+
+
+class _VersionClient(WorldClient):
+    """A client of an API server with a version and without validating policies."""
+
+    @override
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        attempts: int = ATTEMPTS,
+        seconds: float | None = None,
+    ) -> bytes:
+        if path == "/version":
+            return b'{"gitVersion": "v1.36.0"}'
+        if path.startswith("/apis/admissionregistration.k8s.io"):
+            raise ConfigError("the API server has no validating policies")
+        return await super().request(
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
+        )
+
+
+@pytest.fixture
+def collect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Result]:
+    """Return a function that writes a bundle of a cluster with the tenant acme, in which no operator leads."""
+    world = world_of()
+    # A benchmark that has died is no operator.
+    metadata = {"name": NAME, "namespace": "tenantry-system"}
+    world.put_in(Namespace.resource, {"metadata": {"name": "tenantry-system"}})
+    world.put_in(Lease.resource, {"metadata": metadata, "spec": {"holderIdentity": "bench_1"}})
+
+    def run(_target: object, todo: Callable[[WorldClient], Any], **_options: object) -> object:
+        return asyncio.run(todo(_VersionClient(world, lambda: "none")))
+
+    def call(path: Path) -> Result:
+        monkeypatch.setattr(session, "run", run)
+        return CliRunner().invoke(support_bundle, ["--kubeconfig", "nowhere", "--file", str(path)])
+
+    return call
+
+
+def contents(path: Path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        streams = {each.name.removeprefix("tenantry-support/"): archive.extractfile(each) for each in archive}
+        return {name: stream.read().decode() for name, stream in streams.items() if stream is not None}
+
+
+def test_a_cluster_without_a_leader_has_a_bundle(collect: Callable[[Path], Result], tmp_path: Path) -> None:
+    """The command does not wait for one, and any of our errors is a line in problems.txt."""
+    done = collect(tmp_path / "bundle.tar.gz")
+    assert done.exit_code == 1
+    found = contents(tmp_path / "bundle.tar.gz")
+    assert '"name": "acme"' in found["objects/tenants.json"]
+    assert "metrics.txt" not in found
+    assert "metrics.txt: no operator holds the lease tenantry-system/tenantry-operator; is one" in found["problems.txt"]
+    assert "installation.txt: the API server has no validating policies" in found["problems.txt"]
+    assert "not collected: metrics.txt: no operator holds" in done.stderr
+
+
+def test_a_failed_write_leaves_no_file_and_a_retry_succeeds(
+    collect: Callable[[Path], Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bundle.tar.gz"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(tarfile.TarFile, "addfile", full)
+        done = collect(path)
+    assert isinstance(done.exception, InputError)
+    assert "cannot be written: No space left on device; name another file with --file" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+    collect(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "objects/tenants.json" in contents(path)
+
+
+def test_a_file_that_appears_meanwhile_is_kept(
+    collect: Callable[[Path], Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    monkeypatch.setattr(time, "time", lambda: path.write_bytes(b"other"))
+    done = collect(path)
+    assert isinstance(done.exception, InputError)
+    assert "exists: name another file with --file" in str(done.exception)
+    assert path.read_bytes() == b"other"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_copy_of_the_last_apply_is_left_out() -> None:

@@ -19,11 +19,18 @@ LEAD_SECONDS = 60.0
 HOLDER_PREFIX = "bench_"
 
 
-async def leading_operator(client: Client) -> str:
-    """Wait until an operator holds the lease, and return its identity.
+_ADVICE = "is one running? See `tenantry status`, or install it with `tenantry install`"
+
+
+async def leading_operator(client: Client, *, waits: bool = True) -> str:
+    """Return the identity of the operator that holds the lease.
+
+    Args:
+        client: An administrator's client.
+        waits: Wait until an operator holds it, for up to `LEAD_SECONDS`; otherwise, read the lease once.
 
     Raises:
-        RetryableError: No operator holds it in time.
+        RetryableError: No operator holds it (in time).
     """
     try:
         async with asyncio.timeout(LEAD_SECONDS):
@@ -35,12 +42,13 @@ async def leading_operator(client: Client) -> str:
                 holder = (lease.spec.holder_identity or "") if lease is not None else ""
                 if holder and not holder.startswith(HOLDER_PREFIX):
                     return holder
+                if not waits:
+                    raise RetryableError(f"no operator holds the lease {marks.SYSTEM_NAMESPACE}/{NAME}; {_ADVICE}")
                 version = lease.metadata.resource_version if lease is not None else "0"
                 await _changed(client, version)
     except TimeoutError as error:
         raise RetryableError(
-            f"no operator holds the lease {marks.SYSTEM_NAMESPACE}/{NAME} after {LEAD_SECONDS:.0f} s; is one running?"
-            " See `tenantry status`, or install it with `tenantry install`"
+            f"no operator holds the lease {marks.SYSTEM_NAMESPACE}/{NAME} after {LEAD_SECONDS:.0f} s; {_ADVICE}"
         ) from error
 
 

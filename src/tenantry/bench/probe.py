@@ -74,15 +74,17 @@ class OperatorMetrics:
         return round(count)
 
 
-async def operator_metrics(client: Client, url: str) -> OperatorMetrics:
+async def operator_metrics(client: Client, url: str, *, waits: bool = True) -> OperatorMetrics:
     """Return the metrics of the operator that leads, read once to see that they can be read.
 
     Args:
         client: An administrator's client.
         url: The URL of its /metrics; "" to read them through the API server's proxy of its pod.
+        waits: Wait until an operator leads; see `leading_operator`.
 
     Raises:
         ApiError: They cannot be read.
+        RetryableError: No operator leads.
     """
 
     async def from_url() -> bytes:
@@ -96,7 +98,7 @@ async def operator_metrics(client: Client, url: str) -> OperatorMetrics:
         path = f"/api/v1/namespaces/{marks.SYSTEM_NAMESPACE}/pods/{pod}:8080/proxy/metrics"
         return await client.request("GET", path)
 
-    pod = "" if url else (await leading_operator(client)).partition("_")[0]
+    pod = "" if url else (await leading_operator(client, waits=waits)).partition("_")[0]
     metrics = OperatorMetrics(from_url if url else through_api_server)
     await metrics.read()
     return metrics

@@ -15,10 +15,10 @@ from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import Json, object_key
 from tenantry.api.requests import TenantRequest
 from tenantry.api.tenant import Tenant
-from tenantry.cli import durations, jsonpath, kinds, listing, output, place, session
+from tenantry.cli import durations, kinds, listing, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import Kind, ObjectSelection
-from tenantry.cli.listing import ListOptions
+from tenantry.cli.listing import ListedObjects, ListOptions
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -129,74 +129,61 @@ async def _get(client: Client, asked: list[ObjectSelection], reading: _Reading, 
         lenient: No kind was named: a kind that the user may not read is reported and left out.
     """
     missing: list[str] = []
-    objects: list[Json] = []
+    objects: list[ListedObjects] = []
     tables = 0
     for each in asked:
         page = await (_list_if_allowed if lenient else _list)(client, each, reading)
         there = {row.name for row in page.rows}
         missing += [kinds.told(each.kind, name, each.namespace) for name in each.names if name not in there]
+        found = _listed(each.kind, page.headers, page.rows)
         if reading.watches:
             await _watch(client, each, reading, page)
-        elif reading.form == "name":
-            output.write_lines(kinds.full_name(each.kind, row.name) for row in page.rows)
-        elif not reading.is_table:
-            objects += [row.value for row in page.rows]
+        elif not reading.is_table and reading.form != "name":
+            objects.append(found)
         elif page.rows:
-            shown = output.table(page.headers, [row.cells for row in page.rows], has_header=reading.has_headers)
-            output.show(*([""] if tables else []), shown)
+            if reading.is_table and tables:
+                output.write("")
+            listing.show(found, reading)
             tables += 1
-    if reading.form != "name" and not reading.is_table and not reading.watches:
-        single = len(asked) == 1 and len(asked[0].names) == 1
-        if reading.form.startswith("custom-columns="):
-            output.print_columns(objects, reading.form.partition("=")[2], has_header=reading.has_headers)
-        elif objects or not single:
-            output.print_objects(objects, reading.form, single=single)
+    if objects:
+        listing.show(_joined(objects), reading, single=len(asked) == 1 and len(asked[0].names) == 1)
     elif reading.is_table and not tables and not missing:
         output.talk(f"no {' or '.join(each.kind.resource.plural for each in asked)} found")
     return missing
 
 
+def _listed(kind: Kind, headers: Sequence[str], rows: Sequence[_Row]) -> ListedObjects:
+    return ListedObjects(
+        headers=headers,
+        rows=[row.cells for row in rows],
+        objects=[row.value for row in rows],
+        names=[kinds.full_name(kind, row.name) for row in rows],
+        keys=[row.key for row in rows],
+        # Rows of the API server's tables have cells that change with the time, and no object.
+        versions=[row.version for row in rows],
+    )
+
+
+def _joined(lists: Sequence[ListedObjects]) -> ListedObjects:
+    """Return one list of the objects of several kinds, which have no columns in common."""
+    return ListedObjects(
+        headers=(),
+        rows=[row for each in lists for row in each.rows],
+        objects=[value for each in lists for value in each.objects],
+        names=[name for each in lists for name in each.names],
+        keys=[name for each in lists for name in each.names],
+    )
+
+
 async def _watch(client: Client, asked: ObjectSelection, reading: _Reading, page: _Page) -> None:
     """Print the objects of a page, and then each change, until interrupted."""
-    kind = asked.kind
-    _print_rows(kind, reading, page, page.rows)
-    # A new list or watch repeats objects that are printed already.
-    seen = {row.key: row.version for row in page.rows}
+    printer = listing.ChangePrinter(reading)
     while True:
-        async for row in _changes(client, asked, reading, page):
-            if row.version > seen.get(row.key, 0):
-                seen[row.key] = row.version
-                _print_rows(kind, reading, page, [row])
+        printer.take(_listed(asked.kind, page.headers, page.rows))
+        async for row, gone in _changes(client, asked, reading, page):
+            printer.change(_listed(asked.kind, page.headers, [row]), gone=gone)
         # The API server ends each watch after some minutes. A new list has the changes in between.
         page = await _list(client, asked, reading)
-        for row in page.rows:
-            if row.version > seen.get(row.key, 0):
-                seen[row.key] = row.version
-                _print_rows(kind, reading, page, [row])
-
-
-def _print_rows(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> None:
-    has_header = rows is page.rows and reading.has_headers
-    if reading.form.startswith("custom-columns="):
-        output.print_columns([row.value for row in rows], reading.form.partition("=")[2], has_header=has_header)
-        return
-    if not reading.is_table:
-        output.write_lines(_lines(kind, reading, rows))
-        return
-    # Later rows keep to the columns of the first page.
-    like = [row.cells for row in page.rows]
-    output.show(output.table(page.headers, [row.cells for row in rows], like=like, has_header=has_header))
-
-
-def _lines(kind: Kind, reading: _Reading, rows: Sequence[_Row]) -> list[str]:
-    if reading.form == "name":
-        return [kinds.full_name(kind, row.name) for row in rows]
-    if reading.form == "json":
-        return [output.to_json(row.value) for row in rows]
-    if reading.form.startswith("jsonpath="):
-        parts = jsonpath.template(reading.form.partition("=")[2])
-        return [jsonpath.render(parts, row.value) for row in rows]
-    return [f"---\n{output.to_yaml([row.value])}".rstrip("\n") for row in rows]
 
 
 def _get_own(target: Target, asked: ObjectSelection, reading: _Reading, refused: Forbidden) -> None:
@@ -208,17 +195,17 @@ def _get_own(target: Target, asked: ObjectSelection, reading: _Reading, refused:
 
     found = session.run(target, read)
     output.talk(owned.NOTE)
-    if reading.form == "name":
-        output.write_lines(kinds.full_name(asked.kind, each.metadata.name) for each in found)
-    elif reading.is_table:
-        columns = [each for each in Tenant.columns if not each.priority or reading.form == "wide"]
-        now = datetime.now(UTC)
-        rows = [(each.metadata.name, *(_cell(each, column, now) for column in columns)) for each in found]
-        headers = ("NAME", *(column.name.upper() for column in columns))
-        output.show(output.table(headers, rows, has_header=reading.has_headers))
-    else:
-        objects = [output.whole(each) for each in found]
-        output.print_objects(objects, reading.form, single=len(objects) == 1)
+    columns = [each for each in Tenant.columns if not each.priority or reading.form == "wide"]
+    now = datetime.now(UTC)
+    names = [each.metadata.name for each in found]
+    listed = ListedObjects(
+        headers=("NAME", *(column.name.upper() for column in columns)),
+        rows=[(each.metadata.name, *(_cell(each, column, now) for column in columns)) for each in found],
+        objects=[output.whole(each) for each in found],
+        names=[kinds.full_name(asked.kind, name) for name in names],
+        keys=names,
+    )
+    listing.show(listed, reading, single=len(found) == 1)
 
 
 _CONDITION = re.compile(r"\.status\.conditions\[\?\(@\.type==\"(?P<type>\w+)\"\)\]\.(?P<field>\w+)")
@@ -250,11 +237,7 @@ async def _list_if_allowed(client: Client, asked: ObjectSelection, reading: _Rea
 
 
 async def _list(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
-    page = await (_list_tables if reading.is_table else _list_objects)(client, asked, reading)
-    if not reading.sort_by:
-        return page
-    key = reading.key()
-    return page._replace(rows=sorted(page.rows, key=lambda row: key(row.value)))
+    return await (_list_tables if reading.is_table else _list_objects)(client, asked, reading)
 
 
 async def _list_objects(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
@@ -298,8 +281,10 @@ def _is_everywhere(asked: ObjectSelection) -> bool:
     return asked.kind.resource.namespaced and not asked.namespace
 
 
-async def _changes(client: Client, asked: ObjectSelection, reading: _Reading, page: _Page) -> AsyncIterator[_Row]:
-    """Yield the objects that change after a page, until the API server ends the watch."""
+async def _changes(
+    client: Client, asked: ObjectSelection, reading: _Reading, page: _Page
+) -> AsyncIterator[tuple[_Row, bool]]:
+    """Yield the objects that change after a page, and whether each is gone, until the API server ends the watch."""
     from tenantry.cli import following
     from tenantry.kube import tables
     from tenantry.kube.watch import EventType
@@ -320,7 +305,7 @@ async def _changes(client: Client, asked: ObjectSelection, reading: _Reading, pa
                 else:
                     rows = [_row_of(asked.kind, event.object)]
                 for row in _chosen(rows, asked.names):
-                    yield row
+                    yield row, event.type is EventType.DELETED
     except Gone:
         return
 

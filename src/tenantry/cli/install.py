@@ -213,7 +213,7 @@ async def _install(client: Client, objects: Callable[[MutationForm], list[Json]]
 
 
 def _write_repository(folder: Path) -> None:
-    """Write the files of `clusterctl`, and say how it finds them.
+    """Write the files of `clusterctl`, and print the flags by which it finds them.
 
     Raises:
         InputError: A file cannot be written.

@@ -86,6 +86,7 @@ class ListedObjects(NamedTuple):
         names: The full name of each object, as `-o name` prints it.
         keys: What tells the objects apart.
         notes: What could not be read.
+        versions: For each object, what differs after a change of it; () for the objects themselves.
     """
 
     headers: Sequence[str]
@@ -94,6 +95,7 @@ class ListedObjects(NamedTuple):
     names: Sequence[str]
     keys: Sequence[str]
     notes: Sequence[str] = ()
+    versions: Sequence[object] = ()
 
 
 def takes_options(*forms: str) -> Callable[[F], F]:
@@ -126,35 +128,108 @@ def takes_options(*forms: str) -> Callable[[F], F]:
     return decorate
 
 
-def show(found: ListedObjects, options: ListOptions, empty: str) -> None:
+def show(found: ListedObjects, options: ListOptions, empty: str = "", *, single: bool = False) -> None:
     """Print a list.
 
     Args:
         found: The list.
         options: The flags.
         empty: The message if it has no object and is printed as a table.
+        single: One object was requested by name, and is printed without a List around it.
     """
-    order = list(range(len(found.objects)))
+    lines = _lines(found)
     if options.sort_by:
         key = options.key()
-        order.sort(key=lambda index: key(msgspec.to_builtins(found.objects[index])))
-    _print(order, found, options, has_headers=options.has_headers)
-    if not order and options.is_table:
+        lines.sort(key=lambda line: key(msgspec.to_builtins(line.value)))
+    if lines or not single:
+        _print(lines, found.headers, options, has_headers=options.has_headers, single=single)
+    if not lines and options.is_table and empty:
         output.talk(empty)
 
 
-def _print(order: Sequence[int], found: ListedObjects, options: ListOptions, *, has_headers: bool) -> None:
-    objects = [found.objects[index] for index in order]
+class _Line(NamedTuple):
+    """An object of a list, and what differs after a change of it."""
+
+    row: Sequence[str | Text]
+    value: Json
+    name: str
+    version: object
+
+
+def _lines(found: ListedObjects) -> list[_Line]:
+    columns = (found.rows, found.objects, found.names, found.versions or found.objects)
+    return [_Line(*each) for each in zip(*columns, strict=True)]
+
+
+def _print(
+    lines: Sequence[_Line],
+    headers: Sequence[str],
+    options: ListOptions,
+    *,
+    has_headers: bool,
+    single: bool = False,
+    like: Sequence[Sequence[str]] = (),
+) -> None:
+    values = [line.value for line in lines]
     if options.form == "name":
-        output.write_lines(found.names[index] for index in order)
+        output.write_lines(line.name for line in lines)
     elif options.form.startswith("custom-columns="):
-        output.print_columns(objects, options.form.partition("=")[2], has_header=has_headers)
+        output.print_columns(values, options.form.partition("=")[2], has_header=has_headers)
     elif not options.is_table:
-        output.print_objects(objects, options.form, single=False)
-    elif order:
-        rows = [found.rows[index] for index in order]
-        like = [[str(each) for each in row] for row in found.rows]
-        output.show(output.table(found.headers, rows, like=like, has_header=has_headers))
+        output.print_objects(values, options.form, single=single)
+    elif lines:
+        output.show(output.table(headers, [line.row for line in lines], like=like, has_header=has_headers))
+
+
+class ChangePrinter:
+    """Prints a list, and then each object that changes in it.
+
+    An object that is gone is printed once more, as it was last: `kubectl get --watch` does the same.
+
+    Args:
+        options: The flags.
+    """
+
+    def __init__(self, options: ListOptions) -> None:
+        self._options = options
+        self._seen: dict[str, _Line] = {}
+        self._like: Sequence[Sequence[str]] = ()
+        self._has_headers = options.has_headers
+
+    def take(self, found: ListedObjects) -> None:
+        """Print what is new or changed in a list since it was read last, and what is gone."""
+        lines = dict(zip(found.keys, _lines(found), strict=True))
+        gone = [line for key, line in self._seen.items() if key not in lines]
+        changed = [line for key, line in lines.items() if self._is_new(key, line)]
+        self._seen = lines
+        self._write(found.headers, [*gone, *changed])
+
+    def change(self, found: ListedObjects, *, gone: bool = False) -> None:
+        """Print objects of the list that have changed, or are gone; the others stay as they are."""
+        for key, line in zip(found.keys, _lines(found), strict=True):
+            is_printed = key in self._seen if gone else self._is_new(key, line)
+            if gone:
+                self._seen.pop(key, None)
+            else:
+                self._seen[key] = line
+            if is_printed:
+                self._write(found.headers, [line])
+
+    def _is_new(self, key: str, line: _Line) -> bool:
+        return key not in self._seen or self._seen[key].version != line.version
+
+    def _write(self, headers: Sequence[str], lines: Sequence[_Line]) -> None:
+        form = self._options.form
+        if form in {"json", "yaml"} or form.startswith("jsonpath="):
+            for line in lines:
+                if form == "yaml":
+                    output.write("---")
+                _print([line], headers, self._options, has_headers=False, single=True)
+        elif lines:
+            # Later rows keep to the columns of the first ones.
+            self._like = self._like or [[str(cell) for cell in line.row] for line in lines]
+            _print(lines, headers, self._options, has_headers=self._has_headers, like=self._like)
+            self._has_headers = False
 
 
 def run(
@@ -194,21 +269,10 @@ async def _watch(
     read: Callable[[], Awaitable[ListedObjects]],
     kinds: Sequence[tuple[Kind, str]],
 ) -> None:
-    """Print a list, and each object of it again after it has changed."""
+    """Print a list, and each object of it again after it has changed or is gone."""
     changed = asyncio.Event()
-    seen: dict[str, Json] = {}
-
-    def print_new(found: ListedObjects, *, has_headers: bool) -> None:
-        order = [index for index, key in enumerate(found.keys) if seen.get(key) != found.objects[index]]
-        seen.clear()
-        seen.update(zip(found.keys, found.objects, strict=True))
-        if options.form in {"json", "yaml"} or options.form.startswith("jsonpath="):
-            for index in order:
-                output.print_objects([found.objects[index]], options.form, single=True)
-        else:
-            _print(order, found, options, has_headers=has_headers)
-
-    print_new(first, has_headers=options.has_headers)
+    printer = ChangePrinter(options)
+    printer.take(first)
     async with asyncio.TaskGroup() as group:
         for kind, namespace in kinds:
             group.create_task(_signal(client, kind, namespace, changed))
@@ -216,7 +280,7 @@ async def _watch(
             # A change of any kind: the API server's watches set it.
             await changed.wait()  # conventions: no deadline, it ends when the user interrupts
             changed.clear()
-            print_new(await read(), has_headers=False)
+            printer.take(await read())
 
 
 async def _signal(client: Client, kind: Kind, namespace: str, changed: asyncio.Event) -> None:

@@ -73,7 +73,7 @@ def plan(target: Target, *, files: tuple[str, ...], prune: bool, labels: tuple[s
 
     found = session.run(target, lambda client: planned.plan(client, wanted, selected if prune else None))
     if found.is_partial:
-        output.talk(own.NOTE)
+        output.talk(own.PRUNES_NOTE if prune else own.NOTE)
     if form:
         output.write(output.to_json(found))
     else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, wait_for_all
 from tenantry.hosting import snapshots, versions
-from tenantry.local.files import explain, make_private_folder
+from tenantry.local.files import explain, make_private_folder, private_file
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
 if TYPE_CHECKING:
@@ -331,13 +330,7 @@ def _local(target: Target, flag: str) -> ClusterPaths:
 def _copy(source: Path, to: Path) -> None:
     """Copy a file to a new one with mode 0600: a snapshot has all Secrets."""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as made, source.open("rb") as found:
-                shutil.copyfileobj(found, made)
-            Path(temporary).replace(to)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with private_file(to) as made, source.open("rb") as found:
+            shutil.copyfileobj(found, made)
     except OSError as error:
         raise explain(error, to) from error

@@ -45,7 +45,7 @@ def support_bundle(target: Target, *, path: Path) -> None:
       tenantry support-bundle -f monday.tar.gz && tar tf monday.tar.gz
     """
     if path.exists():
-        raise InputError(f"{str(path)!r} exists: name another file with --file")
+        raise _existing(path)
     if not path.resolve().parent.is_dir():
         raise InputError(f"{str(path)!r} is in no folder that exists")
     files = session.run(target, lambda client: _collect(client, target))
@@ -64,7 +64,9 @@ async def _collect(client: Client, target: Target) -> list[BundleFile]:
     from tenantry.views import support
 
     async def metrics() -> bytes:
-        return await (await probe.operator_metrics(client, running.local_url(target))).page()
+        # A cluster without a leader is a reason to collect a bundle: the command does not wait for one.
+        found = await probe.operator_metrics(client, running.local_url(target), waits=False)
+        return await found.page()
 
     fetches: list[tuple[str, Fetch]] = [("metrics.txt", metrics)]
     files = [each async for each in support.bundle(client, fetches)]
@@ -91,12 +93,30 @@ def _tail(file: Path) -> bytes:
         return log.read()
 
 
+def _existing(path: Path) -> InputError:
+    # It may be the evidence of another day.
+    return InputError(f"{str(path)!r} exists: name another file with --file")
+
+
 def _write(path: Path, files: list[BundleFile]) -> None:
+    """Write the archive, readable for its owner only: it names tenants and their owners.
+
+    Raises:
+        InputError: The file exists by now, or cannot be written.
+    """
+    from tenantry.local.files import private_file
+
     now = int(time.time())
-    # Not readable for others of the machine: it names tenants and their owners.
-    with path.open("xb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
-        path.chmod(0o600)
-        for each in files:
-            info = tarfile.TarInfo(f"tenantry-support/{each.name}")
-            info.size, info.mtime, info.mode = len(each.data), now, 0o600
-            archive.addfile(info, io.BytesIO(each.data))
+    try:
+        with (
+            private_file(path, replaces=False) as target,
+            tarfile.open(fileobj=target, mode="w:gz") as archive,
+        ):
+            for each in files:
+                info = tarfile.TarInfo(f"tenantry-support/{each.name}")
+                info.size, info.mtime, info.mode = len(each.data), now, 0o600
+                archive.addfile(info, io.BytesIO(each.data))
+    except FileExistsError as error:
+        raise _existing(path) from error
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror}; name another file with --file") from error

@@ -28,7 +28,7 @@ def chosen(wanted: str, before: str | None, name: str) -> str:
         except InputError as error:
             raise InputError(
                 f'cluster "{name}" has Kubernetes {VERSIONS.find(before).name} and may not get {found.name}: Kubernetes'
-                " goes to the next minor version only, and never back; choose another --name, or delete the cluster"
-                f" with `tenantry down --cluster {name} --purge`"
+                " goes to the next minor version only, and never back; choose another name with --cluster, or delete"
+                f" the cluster with `tenantry down --cluster {name} --purge`"
             ) from error
     return found.name

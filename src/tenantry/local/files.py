@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tenantry.api.errors import LocalError
 
@@ -20,17 +23,36 @@ def write_private(path: Path, data: bytes) -> None:
         LocalError: The folder cannot be written or the disk is full.
     """
     try:
-        # In the same folder: rename(2) is atomic only within a file system.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with private_file(path) as file:
+            file.write(data)
     except OSError as error:
         raise explain(error, path) from error
+
+
+@contextmanager
+def private_file(path: Path, *, replaces: bool = True) -> Generator[IO[bytes]]:
+    """Open a file with mode 0600 for writing, which has its name when the block ends, and is removed if it fails.
+
+    Args:
+        path: The name.
+        replaces: Replace an existing file; otherwise, that one stays unchanged.
+
+    Raises:
+        FileExistsError: There is such a file, and it may not be replaced.
+        OSError: The folder cannot be written or the disk is full; see `explain`.
+    """
+    # In the same folder: rename(2) is atomic only within a file system.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        if not replaces:
+            # Reserves the name. link(2) would do both in one step, but some file systems have no hard links.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def make_private_folder(path: Path) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from tenantry import __version__
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.errors import NotFound, TenantryError
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Json, Resource
@@ -55,7 +55,7 @@ async def bundle(client: Client, fetches: Sequence[tuple[str, Fetch]]) -> AsyncI
 
     Args:
         client: An administrator's.
-        fetches: Further files by name, as the metrics of the operator; an ApiError becomes a problem.
+        fetches: Further files by name, as the metrics of the operator; a TenantryError becomes a problem.
     """
     problems: list[str] = []
     files: list[tuple[str, Fetch]] = [
@@ -70,7 +70,7 @@ async def bundle(client: Client, fetches: Sequence[tuple[str, Fetch]]) -> AsyncI
     ]
     try:
         pods = await _operator_pods(client)
-    except ApiError as error:
+    except TenantryError as error:
         pods = []
         problems.append(f"logs: {error}")
     for pod in pods:
@@ -81,7 +81,7 @@ async def bundle(client: Client, fetches: Sequence[tuple[str, Fetch]]) -> AsyncI
     for name, fetch in files:
         try:
             data = await fetch()
-        except ApiError as error:
+        except TenantryError as error:
             # A container that did not restart has no previous log.
             if not name.endswith(".previous.log"):
                 problems.append(f"{name}: {error}")

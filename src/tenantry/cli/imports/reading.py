@@ -50,7 +50,7 @@ async def from_cluster(client: Client, source: ImportSource) -> SourceObjects:
                 continue  # a kind of another release of the tool
             raise ConfigError(
                 f"this cluster does not have {source.title}'s kinds ({kind.full_name}, {kind.version}); choose another"
-                " one with --name, --kubeconfig or --context, or read files with -f"
+                " one with --cluster, --kubeconfig or --context, or read files with -f"
             ) from error
     return read(source, found)
 

@@ -33,7 +33,7 @@ _NAME = "tenantry-operator.tenantry-system.svc"
 
 
 class Pages:
-    """What the pages say.
+    """Contents of the pages.
 
     Args:
         metrics: Of the operator.
@@ -71,8 +71,8 @@ async def served(
     """Serve both pages while the context is open.
 
     Args:
-        pages: What they say.
-        is_ready: What /readyz says.
+        pages: Their contents.
+        is_ready: Returns whether /readyz reports that this replica is ready.
         address: `host:port` of the open page.
         secure_address: `host:port` of the other; "" for none.
         send: For reviews of clients; see `Scrapers`.

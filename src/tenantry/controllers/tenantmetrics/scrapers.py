@@ -1,9 +1,9 @@
-"""Who may read the series of tenants: clients whose token the API server knows, and that may get /metrics.
+"""Clients that may read the series of tenants: the API server knows their token, and grants them `get` on /metrics.
 
     GET /metrics, Authorization: Bearer … ─► TokenReview ─► SubjectAccessReview get /metrics ─► 200, 401 or 403
 
-The page tells which tenants there are, and what they use: every pod of a tenant may reach the port. Kubernetes' own
-components decide in the same way.
+The page lists the tenants and their usage, and every pod of a tenant may reach the port. Kubernetes' own components
+decide in the same way.
 
 Source: Kubernetes, "Authenticating", TokenReview, SubjectAccessReview; controller-runtime, pkg/metrics/filters.
 """

@@ -45,7 +45,8 @@ class FilesPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         steps: In the order in which they would be written: the files, the prunes, the operator.
         blocked: What the operator would not do, and why.
-        is_partial: The user may not read what the operator's plan follows from: it has the changes of the files only.
+        is_partial: The user may not read what the operator's plan follows from: it has the changes of the files and
+            the prunes only, without what else they end.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -79,8 +80,9 @@ async def plan(client: Client, wanted: Sequence[WantedObject], prunes: Mapping[s
         drifts = await changes.find(client, (), sorted_by_kind((each.value for each in own), removed))
     except Forbidden:
         # An owner: the operator's plan follows from objects that only administrators may read.
-        mine = steps(StepAuthor.APPLY, files, PlanSurroundings())
-        return FilesPlan(steps=tuple(mine), blocked=(), is_partial=True)
+        nothing = PlanSurroundings()
+        mine = (*steps(StepAuthor.APPLY, files, nothing), *steps(StepAuthor.PRUNE, prunings, nothing))
+        return FilesPlan(steps=mine, blocked=(), is_partial=True)
     ours = {(each.value.resource.kind, each.value.key) for each in own}
     theirs = [each for drift in drifts for each in drift.changes if (each.kind, each.key) not in ours]
     around = await surroundings.read(client, [*files, *prunings, *theirs])

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 NOTE = "as an owner: the objects of the files only, not what the operator would make of them"
 """What this leaves out."""
 
+PRUNES_NOTE = "as an owner: the objects of the files and the prunes only, not what the operator would make of them"
+"""What a plan with prunes leaves out."""
+
 
 async def find(client: Client, manifests: Manifests | None, refused: Forbidden) -> list[TenantDrift]:
     """Return what would change in the Subnamespaces and clusters of the files, tenant by tenant.

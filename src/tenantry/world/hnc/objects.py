@@ -14,6 +14,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.world.imports.form import MarkedObject
+from tenantry.world.imports.objects import add_namespace
 from tenantry.world.structure import each_object
 
 GROUP = "hnc.x-k8s.io"
@@ -196,7 +197,8 @@ def read(documents: Iterable[tuple[str, object]]) -> HncObjects:
         documents: The place of each, for messages, and its maps, lists, strings, numbers, booleans and nulls.
 
     Raises:
-        InputError: A document is not an object, or does not have the shape of its kind.
+        InputError: A document is not an object, or does not have the shape of its kind; or two Namespaces of one name
+            differ.
     """
     world = HncObjects(
         namespaces={}, anchors=[], hierarchies={}, quotas=[], configuration=None, bindings=[], usage={}, marked=[]
@@ -205,8 +207,7 @@ def read(documents: Iterable[tuple[str, object]]) -> HncObjects:
         kind, group = str(value["kind"]), str(value.get("apiVersion", "")).rpartition("/")[0]
         match group, kind:
             case "", "Namespace":
-                namespace = _convert(where, value, Namespace)
-                world.namespaces[namespace.metadata.name] = namespace
+                add_namespace(world.namespaces, where, _convert(where, value, Namespace))
             case "", "ResourceQuota" if _name(value) == QUOTA_NAME:
                 counted = _convert(where, value, CountedQuota)
                 world.usage[counted.metadata.namespace] = counted.status.used

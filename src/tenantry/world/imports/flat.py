@@ -265,7 +265,7 @@ def _tell(
 def _divide(flat: FlatTenant, world: SourceObjects, findings: ImportFindings, *, fit: bool) -> dict[str, Quantities]:
     """Return the share of each namespace; that of the core namespace is what the others leave."""
     shares: dict[str, Quantities] = {name: {} for name in flat.namespaces}
-    used = {name: _used(world.usage.get(name, {})) for name in flat.namespaces}
+    used = {name: world.usage.get(name, {}) for name in flat.namespaces}
     for key, whole in sorted(flat.hard.items()):
         given = _parts(flat, key, quantity.parse(whole), used, findings, fit=fit)
         for name, value in given.items():
@@ -309,17 +309,6 @@ def _parts(
         return own
     free = _floor(key, (whole - needed) / len(rest))
     return {**own, **{name: value + free for name, value in least.items()}}
-
-
-def _used(amounts: Mapping[str, str]) -> dict[str, Fraction]:
-    """Return the use by normal key; an amount that is not a quantity counts as 0."""
-    found: dict[str, Fraction] = {}
-    for key, amount in amounts.items():
-        try:
-            found[quota.normal_key(key)] = quantity.parse(amount)
-        except InputError:
-            continue
-    return found
 
 
 def _floor(key: str, value: Fraction) -> Fraction:

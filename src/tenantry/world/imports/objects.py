@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.api.wording import visible
+from tenantry.world import quantity, quota
 from tenantry.world.imports.fields import Fields
 from tenantry.world.imports.form import ImportOptions, ImportPlan
 from tenantry.world.structure import each_object
@@ -65,12 +67,12 @@ class SourceObjects(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         objects: Kind to the objects of the source.
         namespaces: The namespaces by name.
-        usage: Namespace to quota key to the largest amount that a ResourceQuota counts there.
+        usage: Namespace to normal quota key to the largest amount that a ResourceQuota counts there.
     """
 
     objects: Mapping[str, list[ReadObject]]
     namespaces: Mapping[str, Namespace]
-    usage: Mapping[str, Mapping[str, str]]
+    usage: Mapping[str, Mapping[str, Fraction]]
 
     def of(self, kind: str) -> list[ReadObject]:
         """Return the objects of a kind, by name."""
@@ -132,17 +134,17 @@ def read(source: ImportSource, documents: Iterable[tuple[str, object]]) -> Sourc
         documents: The place of each, for messages, and its maps, lists, strings, numbers, booleans and nulls.
 
     Raises:
-        InputError: A document is not an object, does not have the shape of its kind, or is there twice.
+        InputError: A document is not an object, does not have the shape of its kind, or is there twice; or two
+            Namespaces of one name differ.
     """
     known = {(kind.group, kind.kind) for kind in source.kinds}
     objects: dict[tuple[str, str, str], ReadObject] = {}
     namespaces: dict[str, Namespace] = {}
-    usage: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    usage: defaultdict[str, dict[str, Fraction]] = defaultdict(dict)
     for where, value in each_object(documents):
         kind, group = str(value["kind"]), str(value.get("apiVersion", "")).rpartition("/")[0]
         if (group, kind) == ("", "Namespace"):
-            namespace = _convert(where, value, Namespace)
-            namespaces[namespace.metadata.name] = namespace
+            add_namespace(namespaces, where, _convert(where, value, Namespace))
         elif (group, kind) == ("", "ResourceQuota"):
             _count(usage, _convert(where, value, UsedQuota))
         elif (group, kind) in known:
@@ -155,6 +157,25 @@ def read(source: ImportSource, documents: Iterable[tuple[str, object]]) -> Sourc
     for (kind, _, _), found in objects.items():
         by_kind[kind].append(found)
     return SourceObjects(objects=by_kind, namespaces=namespaces, usage=usage)
+
+
+def add_namespace(namespaces: dict[str, Namespace], where: str, namespace: Namespace) -> None:
+    """Add a Namespace to those by name; the same one may be in several files.
+
+    Args:
+        namespaces: Name to Namespace; it is changed.
+        where: The place of the document, for messages.
+        namespace: The Namespace.
+
+    Raises:
+        InputError: Another Namespace of the name was read before, for example that of another cluster.
+    """
+    name = namespace.metadata.name
+    if namespaces.setdefault(name, namespace) != namespace:
+        raise InputError(
+            f"{where}: two Namespaces {name!r} differ; leave one of the two out: an import takes the Namespaces of one"
+            " cluster, read once"
+        )
 
 
 def _object(title: str, where: str, kind: str, value: dict[str, object]) -> ReadObject:
@@ -178,7 +199,15 @@ def _convert(where: str, value: object, kind: type[K]) -> K:
         raise InputError(f"{where}: is not a valid {kind.resource.kind}: {visible(str(error))}") from error
 
 
-def _count(usage: defaultdict[str, dict[str, str]], quota: UsedQuota) -> None:
-    if quota.spec.scopes or quota.spec.scope_selector:
+def _count(usage: defaultdict[str, dict[str, Fraction]], counted: UsedQuota) -> None:
+    """Raise the amounts of a namespace to those that a ResourceQuota counts; it skips what is not a quantity."""
+    if counted.spec.scopes or counted.spec.scope_selector:
         return  # counts some pods only
-    usage[quota.metadata.namespace] |= {key: str(amount) for key, amount in quota.status.used.items()}
+    found = usage[counted.metadata.namespace]
+    for key, amount in counted.status.used.items():
+        try:
+            normal, value = quota.normal_key(key), quantity.parse(str(amount))
+        except InputError:
+            continue
+        # `cpu` and `requests.cpu` are one key, and a ResourceQuota that Kubernetes has not counted yet has old amounts.
+        found[normal] = max(value, found.get(normal, Fraction(0)))
