@@ -187,6 +187,10 @@ def test_every_field_is_mapped_or_named(story: ImportStory, data: st.DataObject)
         drawn["spec"].setdefault("displayName", "Web Shop")
     if whole["kind"] == "SubNamespace" and not {"workspace", "subtenant"} & set(drawn["spec"]):
         drawn["spec"]["workspace"] = {"scope": "local"}
+    if drawn.get("spec", {}).get("drop"):
+        # More than all drops take: where nothing is left, one drop more or less changes nothing.
+        dropped = {key for each in drawn["spec"]["drop"].values() for key in each.get("resourcelist", {})}
+        drawn["spec"].setdefault("claim", {})["most"] = {"resourcelist": dict.fromkeys(sorted(dropped), "64Gi")}
     found[index] = (where, {**whole, **dict.fromkeys(_content(whole)), **drawn})
     outcome = _outcome(story.source, found)
     if isinstance(outcome, str):
