@@ -54,7 +54,11 @@ class AppliedObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def apply_all(client: Client, wanted: Sequence[WantedObject]) -> list[AppliedObject]:
-    """Return what an apply of each object would do, in their order; nothing is written."""
+    """Return what an apply of each object would do, in their order; nothing is written.
+
+    Raises:
+        NotFound: The API server does not have Tenantry's kinds, or an object has gone meanwhile.
+    """
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(each: WantedObject) -> AppliedObject:
@@ -74,6 +78,9 @@ async def _applied(client: Client, wanted: WantedObject) -> AppliedObject:
     document = {key: inner for key, inner in wanted.document.items() if key != "status"}
     try:
         after = await _tried(client, wanted, document, live)
+    except NotFound:
+        # No refusal of this object: a missing namespace is none either, see `_tried`.
+        raise
     except ApiError as error:
         refusal = f"{wanted.where}: {resource.kind} {value.key!r}: {error}"
         return AppliedObject(value=value, live=live, change=None, refusal=refusal)
