@@ -23,38 +23,26 @@ from pathlib import Path
 
 import sbom
 
+from tenantry.api.versionorder import is_later, order
 from tenantry.local import build
 from tenantry.local.progress import StreamProgress
 
 ROOT = Path(__file__).resolve().parent.parent
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
-_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 
 class ReleaseError(Exception):
     """What is wrong, and what to do."""
 
 
-def order(version: str) -> tuple[int, int, int, int, int]:
-    """Return what sorts versions.
-
-    Raises:
-        ReleaseError: The text is no version.
-    """
-    found = _VERSION.fullmatch(version)
-    if found is None:
-        raise ReleaseError(f"version {version!r} must be MAJOR.MINOR.PATCH, as in 0.2.0 or 0.2.0rc1 (PEP 440)")
-    major, minor, patch, stage, number = found.groups()
-    return int(major), int(minor), int(patch), _STAGES[stage], int(number or 0)
-
-
 def require_later(version: str, current: str) -> None:
     """Check that a version comes after the current one.
 
     Raises:
-        ReleaseError: It does not.
+        ReleaseError: It does not, or is no version.
     """
-    if order(version) <= order(current):
+    if order(version) is None:
+        raise ReleaseError(f"version {version!r} must be MAJOR.MINOR.PATCH, as in 0.2.0 or 0.2.0rc1 (PEP 440)")
+    if not is_later(version, current):
         raise ReleaseError(f"version {version} must be later than the current one, {current}")
 
 
