@@ -28,6 +28,8 @@ from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.installation.comparison import differing, exact, stored
+from tenantry.controllers.webhook.controller import CONFIGURATIONS
+from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import all_of
@@ -146,9 +148,10 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     if is_whole:
         await _retire(client)
     if is_whole and any(fallback.is_mutating(each) for each in objects):
-        # The policies do now what the webhook did.
+        # The policies do now what the webhook did. Pods of the older installation still run.
+        await _end_binding(client, ROLE, CONFIGURATIONS, CONFIGURATION)
         for each in fallback.leftovers():
-            await _delete(client, resource_of(each), "", each["metadata"]["name"])
+            await _delete(client, resource_of(each), each["metadata"].get("namespace", ""), each["metadata"]["name"])
 
 
 async def _outdated(client: Client) -> list[PolicyParameters]:
@@ -337,18 +340,29 @@ async def end_rights(client: Client, bindings: Sequence[str] = ()) -> None:
     Raises:
         RetryableError: It takes too long.
     """
-    resource = ClusterRoleBinding.resource
-    try:
-        subjects = (await client.get(ClusterRoleBinding, REPAIRS)).subjects
-    except NotFound:
-        subjects = ()
     # First, or the operator restores the others.
-    await _delete(client, resource, "", REPAIRS)
-    await _without(client, subjects, policy_resource("Validating"), canary.NAME)
+    subjects = await _end_binding(client, REPAIRS, policy_resource("Validating"), canary.NAME)
+    if not bindings:
+        return
+    await _end_binding(client, ROLE, CONFIGURATIONS, CONFIGURATION)
     for name in bindings:
-        await _delete(client, resource, "", name)
-    if bindings:
-        await _without(client, subjects, FLOW_SCHEMAS, "")
+        await _delete(client, ClusterRoleBinding.resource, "", name)
+    await _without(client, subjects, FLOW_SCHEMAS, "")
+
+
+async def _end_binding(client: Client, binding: str, resource: Resource, name: str) -> Sequence[Subject]:
+    """Delete a ClusterRoleBinding, wait until its subjects cannot write an object any more, and return the subjects.
+
+    Raises:
+        RetryableError: It takes too long.
+    """
+    try:
+        subjects = (await client.get(ClusterRoleBinding, binding)).subjects
+    except NotFound:
+        return ()
+    await _delete(client, ClusterRoleBinding.resource, "", binding)
+    await _without(client, subjects, resource, name)
+    return subjects
 
 
 async def _without(client: Client, subjects: Sequence[Subject], resource: Resource, name: str) -> None:
