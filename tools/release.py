@@ -1,11 +1,12 @@
 """Make a release: `.venv/bin/python tools/release.py 0.2.0 [--dry-run] [--out dist]`.
 
-    clean checkout of main ─► version ─► changelog from fragments
-                           ─► wheels, plugin of kubectl, images, manifests, chart, SBOMs ─► SHA256SUMS
-                           ─► commit and tag, which a person pushes
+    clean checkout of main ─► copy: version ─► changelog from fragments
+                                            ─► wheels, plugin of kubectl, images, manifests, chart, SBOMs ─► SHA256SUMS
+                           ─► the same version and changelog, commit and tag, which a person pushes
 
-With --dry-run, the files are made from a copy of the checkout, which stays as it is, and nothing is committed. The
-images need Debian 12; --without-images leaves them out.
+The files are made from a copy of the checkout, which stays as it is until they are complete, so that a release that
+failed can be repeated. With --dry-run, nothing is committed. The images need Debian 12; --without-images leaves them
+out.
 """
 
 from __future__ import annotations
@@ -73,6 +74,16 @@ def require_clean(folder: Path) -> None:
         raise ReleaseError("the checkout has changes: commit or stash them")
 
 
+def require_empty(out: Path) -> None:
+    """Check that the folder for the files of a release has none.
+
+    Raises:
+        ReleaseError: It has.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise ReleaseError(f"{str(out)!r} has files, of which some may be of another version: empty it, or give --out")
+
+
 def write_version(folder: Path, version: str) -> None:
     """Write the version into the package and its extra, and the changelog from its fragments."""
     file = folder / "src/tenantry/__init__.py"
@@ -85,12 +96,16 @@ def write_version(folder: Path, version: str) -> None:
 def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True) -> list[Path]:
     """Make the files of a release from a checkout, and return them; the last one has the checksums of the others.
 
+    Args:
+        folder: The checkout.
+        version: Of the release.
+        out: A new folder.
+        has_images: Also make the images.
+
     Raises:
-        ReleaseError: A tool fails, or the folder has files.
+        ReleaseError: A tool fails.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()):
-        raise ReleaseError(f"{str(out)!r} has files, of which some may be of another version: empty it, or give --out")
+    out.mkdir()
     run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(out), folder=folder)
     run(sys.executable, str(folder / "tools/wheels.py"), "--out", str(out), folder=folder)
     run(sys.executable, str(folder / "tools/krew.py"), "--out", str(out), folder=folder)
@@ -119,31 +134,38 @@ def _package(folder: Path, out: Path) -> None:
     run(helm, "package", "deploy/chart", "--destination", str(out), folder=folder)
 
 
-def release(version: str, out: Path, *, is_dry: bool, has_images: bool = True) -> list[Path]:
-    """Make a release, and return its files.
+def release(version: str, out: Path, *, is_dry: bool, has_images: bool = True, root: Path = ROOT) -> list[Path]:
+    """Make a release of a checkout, and return its files.
 
     Raises:
-        ReleaseError: Something is wrong; a dry run has changed nothing then.
+        ReleaseError: Something is wrong; the checkout has not changed, unless it could not be committed at the end.
     """
     require_later(version, sbom.current_version())
+    require_empty(out)
+    if not is_dry:
+        require_clean(root)
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / "tenantry"
+        run("git", "clone", "--quiet", "--shared", str(root), str(copy), folder=root)
+        _write(copy, version)
+        # Here, so that the files of a release that fails halfway are not in the way of the next attempt.
+        files = artefacts(copy, version, Path(temporary) / "files", has_images=has_images)
+        out.mkdir(parents=True, exist_ok=True)
+        made = [Path(shutil.move(each, out / each.name)) for each in files]
     if is_dry:
-        with tempfile.TemporaryDirectory() as temporary:
-            copy = Path(temporary) / "tenantry"
-            run("git", "clone", "--quiet", "--shared", str(ROOT), str(copy), folder=ROOT)
-            return _made(copy, version, out, has_images=has_images)
-    require_clean(ROOT)
-    made = _made(ROOT, version, out, has_images=has_images)
-    run("git", "add", "--all", folder=ROOT)
-    run("git", "commit", "--quiet", "--message", f"Release {version}", folder=ROOT)
-    run("git", "tag", "--annotate", f"v{version}", "--message", f"Tenantry {version}", folder=ROOT)
+        return made
+    _write(root, version)
+    run("git", "add", "--all", folder=root)
+    run("git", "commit", "--quiet", "--message", f"Release {version}", folder=root)
+    run("git", "tag", "--annotate", f"v{version}", "--message", f"Tenantry {version}", folder=root)
     return made
 
 
-def _made(folder: Path, version: str, out: Path, *, has_images: bool) -> list[Path]:
+def _write(folder: Path, version: str) -> None:
+    """Write everything into a checkout that a release commits."""
     write_version(folder, version)
     # The manifests name the image of the version.
     run(sys.executable, str(folder / "tools/generate.py"), folder=folder)
-    return artefacts(folder, version, out, has_images=has_images)
 
 
 def main() -> int:

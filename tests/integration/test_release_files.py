@@ -41,6 +41,34 @@ def one(made: list[Path], start: str, end: str) -> Path:
     return found
 
 
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout of main without what a build needs."""
+    folder = tmp_path / "checkout"
+    file = folder / "src/tenantry/__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text('__version__ = "0.1.0"\n')
+    (folder / "pyproject.toml").write_text("")
+    me = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    for words in (("init", "--quiet", "--initial-branch", "main"), ("add", "--all"), (*me, "commit", "-qm", "first")):
+        release.run("git", *words, folder=folder)
+    return folder
+
+
+def test_a_release_that_fails_leaves_the_checkout_as_it_is(checkout: Path, tmp_path: Path) -> None:
+    """Otherwise, the next attempt would be refused because of its changes."""
+    with pytest.raises(release.ReleaseError, match=r"generate\.py"):
+        release.release(VERSION, tmp_path / "out", is_dry=False, root=checkout)
+    assert release.run("git", "status", "--porcelain", folder=checkout) == ""
+    assert not (tmp_path / "out").exists()
+    out = tmp_path / "full"
+    out.mkdir()
+    (out / "tenantry-0.1.0.tar.gz").touch()
+    with pytest.raises(release.ReleaseError, match="has files, of which some may be of another version"):
+        release.release(VERSION, out, is_dry=False, root=checkout)
+    assert release.run("git", "status", "--porcelain", folder=checkout) == ""
+
+
 @pytest.mark.long
 def test_a_dry_run_makes_the_files(made: list[Path]) -> None:
     wheel = one(made, f"tenantry-{VERSION}-py3-none-any", ".whl")
