@@ -111,21 +111,26 @@ async def require_upgradable(client: Client) -> str:
         ConfigError: The cluster has a newer version of Tenantry.
         InputError: The rules of a namespace are too long for this version, or an operator would undo the upgrade.
     """
-    installed = await _installed_version(client)
-    require_not_newer(installed, __version__)
+    installed = await require_known(client)
     check(await client.list(ParameterMap, selectors=SELECTED))
     await _check_register(client)
     return installed
 
 
-async def _installed_version(client: Client) -> str:
-    """Return the version of Tenantry that installed the kinds of a cluster; "" for none."""
+async def require_known(client: Client) -> str:
+    """Check that this version knows all that is installed, and return the installed version; "" for none.
+
+    Raises:
+        ConfigError: The cluster has a newer version of Tenantry.
+    """
     try:
         data = await client.request("GET", wire.path(CRDS, "", Tenant.resource.full_name))
     except NotFound:
         return ""
     found = msgspec.json.decode(data, type=_Labelled)
-    return found.metadata.labels.get(marks.INSTALLED_VERSION, "")
+    installed = found.metadata.labels.get(marks.INSTALLED_VERSION, "")
+    require_not_newer(installed, __version__)
+    return installed
 
 
 async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
@@ -222,16 +227,17 @@ def _is_whole(objects: Sequence[Json]) -> bool:
 
 async def _retire(client: Client) -> None:
     """Delete the policies of older versions, once those that refuse the same are in force."""
-    for resource, name in retired():
-        await _delete(client, resource, "", name)
+    for each in retired():
+        await _delete(client, resource_of(each), "", each["metadata"]["name"])
 
 
-def retired() -> Iterator[tuple[Resource, str]]:
-    """Yield the kinds and names of policies and bindings of older versions, in the order of their deletion."""
+def retired() -> Iterator[Json]:
+    """Yield the names of policies and bindings of older versions, as manifests, in the order of their deletion."""
     for kind, names in RETIRED.items():
         # Bindings first: a policy without a binding is not in force, and a binding without a policy is an error.
         for resource in (policy_resource(kind, "Binding"), policy_resource(kind)):
-            yield from ((resource, name) for name in names)
+            for name in names:
+                yield {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
 
 
 async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None:

@@ -103,7 +103,7 @@ def require_not_newer(installed: str, own: str) -> None:
     if is_later(installed, own):
         raise ConfigError(
             f"the cluster has Tenantry {installed}, which is newer than this command ({own}): use `tenantry`"
-            f" {installed} or later, because its objects can have fields that this version does not know"
+            f" {installed} or later, because this version does not know all of its objects and fields"
         )
 
 
