@@ -35,6 +35,14 @@ def test_the_extra_requires_the_programs_of_this_version() -> None:
     assert project["optional-dependencies"]["local"] == [f"{build.CONTROL_PLANE.package}=={__version__}"]
 
 
+def test_the_changelog_takes_every_fragment() -> None:
+    """Towncrier ignores a fragment whose type it does not know, and the changelog of a release lacks the change."""
+    settings = tomllib.loads((tools.ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]
+    types = {each["directory"] for each in settings["type"]}
+    fragments = [each.name for each in (tools.ROOT / settings["directory"]).glob("*.md")]
+    assert [name for name in fragments if name.split(".")[-2] not in types] == []
+
+
 def test_the_bill_has_each_pinned_package_and_each_module() -> None:
     text = (
         "aiohttp==3.14.5 \\\n    --hash=sha256:"
