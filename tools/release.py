@@ -1,8 +1,8 @@
 """Make a release: `.venv/bin/python tools/release.py 0.2.0 [--dry-run] [--out dist]`.
 
-    clean checkout of main ─► copy: version ─► changelog from fragments
+    clean checkout of main ─► copy: version ─► changelog from fragments, fixture of stored objects
                                             ─► wheels, plugin of kubectl, images, manifests, chart, SBOMs ─► SHA256SUMS
-                           ─► the same version and changelog, commit and tag, which a person pushes
+                           ─► the same version, changelog and fixture, commit and tag, which a person pushes
 
 The files are made from a copy of the checkout, which stays as it is until they are complete, so that a release that
 failed can be repeated. With --dry-run, nothing is committed. The images need Debian 12; --without-images leaves them
@@ -166,6 +166,8 @@ def _write(folder: Path, version: str) -> None:
     write_version(folder, version)
     # The manifests name the image of the version.
     run(sys.executable, str(folder / "tools/generate.py"), folder=folder)
+    # Later versions test their upgrade from what this one stores.
+    run(sys.executable, str(folder / "tools/releasefixtures.py"), folder=folder)
 
 
 def main() -> int:
