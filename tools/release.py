@@ -22,6 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import krew
 import sbom
 
 from tenantry.api.versionorder import is_later, order
@@ -113,6 +114,8 @@ def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True)
         run(sys.executable, str(folder / "tools/images.py"), "--out", str(out), folder=folder)
     manifests = out / f"tenantry-{version}-install.yaml"
     shutil.copy(folder / "deploy/install.yaml", manifests)
+    others = out / f"tenantry-{version}-deploy.tar.gz"
+    others.write_bytes(krew.packed({name: (0o644, (folder / name).read_bytes()) for name in applied(folder)}))
     _package(folder, out)
     bill = out / f"tenantry-{version}.cdx.json"
     bill.write_text(json.dumps(sbom.document(version), indent=2) + "\n")
@@ -120,6 +123,15 @@ def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True)
     sums = out / "SHA256SUMS"
     sums.write_text("".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in made))
     return [*made, sums]
+
+
+def applied(folder: Path) -> list[str]:
+    """Return the paths below deploy/ that the documentation names for a person to apply or import.
+
+    Other files of a release have the rest: the chart, the kinds, the plugin and the wheels.
+    """
+    parts = ("cluster-inventory.yaml", "netpol-agent.yaml", "gitops/*", "observability/*")
+    return sorted(str(file.relative_to(folder)) for part in parts for file in (folder / "deploy").glob(part))
 
 
 def _package(folder: Path, out: Path) -> None:

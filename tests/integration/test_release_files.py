@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_a_release_that_fails_leaves_the_checkout_as_it_is(checkout: Path, tmp_p
 @pytest.mark.long
 def test_a_dry_run_makes_the_files(made: list[Path]) -> None:
     wheel = one(made, f"tenantry-{VERSION}-py3-none-any", ".whl")
-    assert one(made, f"tenantry-{VERSION}", ".tar.gz")
+    assert one(made, f"tenantry-{VERSION}.tar", ".gz")
     with zipfile.ZipFile(wheel) as files:
         inside = files.namelist()
         metadata = files.read(f"tenantry-{VERSION}.dist-info/METADATA").decode()
@@ -85,6 +86,10 @@ def test_a_dry_run_makes_the_files(made: list[Path]) -> None:
     for name, digest in listed.items():
         assert hashlib.sha256((sums.parent / name).read_bytes()).hexdigest() == digest
     assert f"image: tenantry:{VERSION}" in one(made, f"tenantry-{VERSION}-install", ".yaml").read_text()
+    with tarfile.open(one(made, f"tenantry-{VERSION}-deploy", ".tar.gz")) as others:
+        agent = others.extractfile("deploy/netpol-agent.yaml")
+        assert agent is not None
+        assert VERSION in agent.read().decode()
     assert json.loads(one(made, f"tenantry-{VERSION}.cdx", ".json").read_text())["specVersion"] == "1.6"
 
 
@@ -108,7 +113,7 @@ class Installed:
         self.home = folder / "home"
         for wheel in (one(made, "tenantry-", ".whl"), one(made, "tenantry_controlplane-", ".whl")):
             with zipfile.ZipFile(wheel) as files:
-                files.extractall(self.site)
+                files.extractall(self.site)  # noqa: S202 - a wheel that this test made
 
     def build(self) -> subprocess.CompletedProcess[str]:
         """Run `tenantry local build`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
@@ -41,6 +42,17 @@ def test_the_changelog_takes_every_fragment() -> None:
     types = {each["directory"] for each in settings["type"]}
     fragments = [each.name for each in (tools.ROOT / settings["directory"]).glob("*.md")]
     assert [name for name in fragments if name.split(".")[-2] not in types] == []
+
+
+def test_a_release_has_every_file_of_deploy_that_a_page_names() -> None:
+    """A person with the files of a release has no checkout. Folders stand for their files."""
+    pages = "".join(page.read_text() for page in (tools.ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)
+    named = {each.rstrip("/.") for each in re.findall(r"deploy/[a-z/.-]*[a-z]", pages)}
+    # A release has these as `tenantry-VERSION-install.yaml` and `tenantry-VERSION.tgz`.
+    named -= {"deploy/install.yaml", "deploy/chart"}
+    assert named
+    packed = release.applied(tools.ROOT)
+    assert [each for each in named if not any(f"{name}/".startswith(f"{each}/") for name in packed)] == []
 
 
 def test_the_bill_has_each_pinned_package_and_each_module() -> None:
