@@ -76,7 +76,7 @@ def archive(wheel: Path, out: Path) -> Path:
             for each in _download(python, Path(temporary) / python):
                 files |= _contents(each, place(each.name, python))
     made = out / f"tenantry-{__version__}-krew-linux-{architecture()}.tar.gz"
-    made.write_bytes(_packed(files))
+    made.write_bytes(packed(files))
     return made
 
 
@@ -99,8 +99,12 @@ def _download(python: str, target: Path) -> list[Path]:
     return sorted(target.glob("*.whl"))
 
 
-def _packed(files: dict[str, tuple[int, bytes]]) -> bytes:
-    """Return a compressed archive."""
+def packed(files: dict[str, tuple[int, bytes]]) -> bytes:
+    """Return a compressed archive, always the same of the same files.
+
+    Args:
+        files: Name to mode and content.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as target:
         for name, (mode, data) in sorted(files.items()):

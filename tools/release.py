@@ -1,11 +1,12 @@
 """Make a release: `.venv/bin/python tools/release.py 0.2.0 [--dry-run] [--out dist]`.
 
-    clean checkout of main ─► version ─► changelog from fragments
-                           ─► wheels, plugin of kubectl, images, manifests, chart, SBOMs ─► SHA256SUMS
-                           ─► commit and tag, which a person pushes
+    clean checkout of main ─► copy: version ─► changelog from fragments, fixture of stored objects
+                                            ─► wheels, plugin of kubectl, images, manifests, chart, SBOMs ─► SHA256SUMS
+                           ─► the same version, changelog and fixture, commit and tag, which a person pushes
 
-With --dry-run, the files are made from a copy of the checkout, which stays as it is, and nothing is committed. The
-images need Debian 12; --without-images leaves them out.
+The files are made from a copy of the checkout, which stays as it is until they are complete, so that a release that
+failed can be repeated. With --dry-run, nothing is committed. The images need Debian 12; --without-images leaves them
+out.
 """
 
 from __future__ import annotations
@@ -21,40 +22,29 @@ import sys
 import tempfile
 from pathlib import Path
 
+import krew
 import sbom
 
+from tenantry.api.versionorder import is_later, order
 from tenantry.local import build
 from tenantry.local.progress import StreamProgress
 
 ROOT = Path(__file__).resolve().parent.parent
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
-_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 
 class ReleaseError(Exception):
     """What is wrong, and what to do."""
 
 
-def order(version: str) -> tuple[int, int, int, int, int]:
-    """Return what sorts versions.
-
-    Raises:
-        ReleaseError: The text is no version.
-    """
-    found = _VERSION.fullmatch(version)
-    if found is None:
-        raise ReleaseError(f"version {version!r} must be MAJOR.MINOR.PATCH, as in 0.2.0 or 0.2.0rc1 (PEP 440)")
-    major, minor, patch, stage, number = found.groups()
-    return int(major), int(minor), int(patch), _STAGES[stage], int(number or 0)
-
-
 def require_later(version: str, current: str) -> None:
     """Check that a version comes after the current one.
 
     Raises:
-        ReleaseError: It does not.
+        ReleaseError: It does not, or is no version.
     """
-    if order(version) <= order(current):
+    if order(version) is None:
+        raise ReleaseError(f"version {version!r} must be MAJOR.MINOR.PATCH, as in 0.2.0 or 0.2.0rc1 (PEP 440)")
+    if not is_later(version, current):
         raise ReleaseError(f"version {version} must be later than the current one, {current}")
 
 
@@ -85,6 +75,16 @@ def require_clean(folder: Path) -> None:
         raise ReleaseError("the checkout has changes: commit or stash them")
 
 
+def require_empty(out: Path) -> None:
+    """Check that the folder for the files of a release has none.
+
+    Raises:
+        ReleaseError: It has.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise ReleaseError(f"{str(out)!r} has files, of which some may be of another version: empty it, or give --out")
+
+
 def write_version(folder: Path, version: str) -> None:
     """Write the version into the package and its extra, and the changelog from its fragments."""
     file = folder / "src/tenantry/__init__.py"
@@ -97,12 +97,16 @@ def write_version(folder: Path, version: str) -> None:
 def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True) -> list[Path]:
     """Make the files of a release from a checkout, and return them; the last one has the checksums of the others.
 
+    Args:
+        folder: The checkout.
+        version: Of the release.
+        out: A new folder.
+        has_images: Also make the images.
+
     Raises:
-        ReleaseError: A tool fails, or the folder has files.
+        ReleaseError: A tool fails.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()):
-        raise ReleaseError(f"{str(out)!r} has files, of which some may be of another version: empty it, or give --out")
+    out.mkdir()
     run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(out), folder=folder)
     run(sys.executable, str(folder / "tools/wheels.py"), "--out", str(out), folder=folder)
     run(sys.executable, str(folder / "tools/krew.py"), "--out", str(out), folder=folder)
@@ -110,6 +114,8 @@ def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True)
         run(sys.executable, str(folder / "tools/images.py"), "--out", str(out), folder=folder)
     manifests = out / f"tenantry-{version}-install.yaml"
     shutil.copy(folder / "deploy/install.yaml", manifests)
+    others = out / f"tenantry-{version}-deploy.tar.gz"
+    others.write_bytes(krew.packed({name: (0o644, (folder / name).read_bytes()) for name in applied(folder)}))
     _package(folder, out)
     bill = out / f"tenantry-{version}.cdx.json"
     bill.write_text(json.dumps(sbom.document(version), indent=2) + "\n")
@@ -117,6 +123,15 @@ def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True)
     sums = out / "SHA256SUMS"
     sums.write_text("".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in made))
     return [*made, sums]
+
+
+def applied(folder: Path) -> list[str]:
+    """Return the paths below deploy/ that the documentation names for a person to apply or import.
+
+    Other files of a release have the rest: the chart, the kinds, the plugin and the wheels.
+    """
+    parts = ("cluster-inventory.yaml", "netpol-agent.yaml", "gitops/*", "observability/*")
+    return sorted(str(file.relative_to(folder)) for part in parts for file in (folder / "deploy").glob(part))
 
 
 def _package(folder: Path, out: Path) -> None:
@@ -131,31 +146,40 @@ def _package(folder: Path, out: Path) -> None:
     run(helm, "package", "deploy/chart", "--destination", str(out), folder=folder)
 
 
-def release(version: str, out: Path, *, is_dry: bool, has_images: bool = True) -> list[Path]:
-    """Make a release, and return its files.
+def release(version: str, out: Path, *, is_dry: bool, has_images: bool = True, root: Path = ROOT) -> list[Path]:
+    """Make a release of a checkout, and return its files.
 
     Raises:
-        ReleaseError: Something is wrong; a dry run has changed nothing then.
+        ReleaseError: Something is wrong; the checkout has not changed, unless it could not be committed at the end.
     """
     require_later(version, sbom.current_version())
+    require_empty(out)
+    if not is_dry:
+        require_clean(root)
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / "tenantry"
+        run("git", "clone", "--quiet", "--shared", str(root), str(copy), folder=root)
+        _write(copy, version)
+        # Here, so that the files of a release that fails halfway are not in the way of the next attempt.
+        files = artefacts(copy, version, Path(temporary) / "files", has_images=has_images)
+        out.mkdir(parents=True, exist_ok=True)
+        made = [Path(shutil.move(each, out / each.name)) for each in files]
     if is_dry:
-        with tempfile.TemporaryDirectory() as temporary:
-            copy = Path(temporary) / "tenantry"
-            run("git", "clone", "--quiet", "--shared", str(ROOT), str(copy), folder=ROOT)
-            return _made(copy, version, out, has_images=has_images)
-    require_clean(ROOT)
-    made = _made(ROOT, version, out, has_images=has_images)
-    run("git", "add", "--all", folder=ROOT)
-    run("git", "commit", "--quiet", "--message", f"Release {version}", folder=ROOT)
-    run("git", "tag", "--annotate", f"v{version}", "--message", f"Tenantry {version}", folder=ROOT)
+        return made
+    _write(root, version)
+    run("git", "add", "--all", folder=root)
+    run("git", "commit", "--quiet", "--message", f"Release {version}", folder=root)
+    run("git", "tag", "--annotate", f"v{version}", "--message", f"Tenantry {version}", folder=root)
     return made
 
 
-def _made(folder: Path, version: str, out: Path, *, has_images: bool) -> list[Path]:
+def _write(folder: Path, version: str) -> None:
+    """Write everything into a checkout that a release commits."""
     write_version(folder, version)
     # The manifests name the image of the version.
     run(sys.executable, str(folder / "tools/generate.py"), folder=folder)
-    return artefacts(folder, version, out, has_images=has_images)
+    # Later versions test their upgrade from what this one stores.
+    run(sys.executable, str(folder / "tools/releasefixtures.py"), folder=folder)
 
 
 def main() -> int:

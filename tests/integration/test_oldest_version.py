@@ -22,14 +22,14 @@ import pytest_asyncio
 from cryptography import x509
 
 from tenantry.api.errors import Forbidden
-from tenantry.api.kubernetes import NetworkPolicy
+from tenantry.api.kubernetes import ClusterRole, NetworkPolicy
 from tenantry.api.marks import MADE_BY, SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.api.requests import TenantRequest
 from tenantry.controllers.webhook import keys
 from tenantry.controllers.webhook.controller import CONFIGURATIONS
 from tenantry.controllers.webhook.keys import KeyPair
-from tenantry.controllers.webhook.mutations import CONFIGURATION
+from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -37,7 +37,7 @@ from tenantry.local import components
 from tenantry.local.cluster import LocalCluster, UpOptions
 from testkit import ports, versions
 from testkit.api import PODS, SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
-from testkit.installation import install
+from testkit.installation import install, without_repairs
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.refusals import refusal, tried
@@ -242,6 +242,23 @@ async def test_a_configuration_that_another_client_changes_is_restored(
             return bool(selectors) and {"matchLabels": {"no": "namespace"}} not in selectors
 
         await until(so, "the configuration is restored", seconds=SECONDS)
+
+
+async def test_the_webhook_ends_with_its_role_while_the_operator_runs(
+    oldest: LocalCluster, admin_of_oldest: Api, operator: Operator, name: str
+) -> None:
+    """Issue 20, point 1: Helm deletes what its chart has; the garbage collector deletes what the operator wrote."""
+    async with without_repairs(admin_of_oldest.client):
+        await admin_of_oldest.delete(ClusterRole.resource, ROLE)
+
+        async def gone() -> bool:
+            left = await admin_of_oldest.find(CONFIGURATIONS, CONFIGURATION)
+            return left is None and await admin_of_oldest.find(keys.SECRETS, keys.NAME, SYSTEM_NAMESPACE) is None
+
+        await until(gone, "the configuration and the keys of the webhook are gone", seconds=SECONDS)
+    assert operator.is_running
+    await install(oldest.kubeconfig_path)
+    await asks(admin_of_oldest, name)
 
 
 # -- without the operator -------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -41,10 +42,38 @@ def one(made: list[Path], start: str, end: str) -> Path:
     return found
 
 
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout of main without what a build needs."""
+    folder = tmp_path / "checkout"
+    file = folder / "src/tenantry/__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text('__version__ = "0.1.0"\n')
+    (folder / "pyproject.toml").write_text("")
+    me = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    for words in (("init", "--quiet", "--initial-branch", "main"), ("add", "--all"), (*me, "commit", "-qm", "first")):
+        release.run("git", *words, folder=folder)
+    return folder
+
+
+def test_a_release_that_fails_leaves_the_checkout_as_it_is(checkout: Path, tmp_path: Path) -> None:
+    """Otherwise, the next attempt would be refused because of its changes."""
+    with pytest.raises(release.ReleaseError, match=r"generate\.py"):
+        release.release(VERSION, tmp_path / "out", is_dry=False, root=checkout)
+    assert release.run("git", "status", "--porcelain", folder=checkout) == ""
+    assert not (tmp_path / "out").exists()
+    out = tmp_path / "full"
+    out.mkdir()
+    (out / "tenantry-0.1.0.tar.gz").touch()
+    with pytest.raises(release.ReleaseError, match="has files, of which some may be of another version"):
+        release.release(VERSION, out, is_dry=False, root=checkout)
+    assert release.run("git", "status", "--porcelain", folder=checkout) == ""
+
+
 @pytest.mark.long
 def test_a_dry_run_makes_the_files(made: list[Path]) -> None:
     wheel = one(made, f"tenantry-{VERSION}-py3-none-any", ".whl")
-    assert one(made, f"tenantry-{VERSION}", ".tar.gz")
+    assert one(made, f"tenantry-{VERSION}.tar", ".gz")
     with zipfile.ZipFile(wheel) as files:
         inside = files.namelist()
         metadata = files.read(f"tenantry-{VERSION}.dist-info/METADATA").decode()
@@ -57,6 +86,10 @@ def test_a_dry_run_makes_the_files(made: list[Path]) -> None:
     for name, digest in listed.items():
         assert hashlib.sha256((sums.parent / name).read_bytes()).hexdigest() == digest
     assert f"image: tenantry:{VERSION}" in one(made, f"tenantry-{VERSION}-install", ".yaml").read_text()
+    with tarfile.open(one(made, f"tenantry-{VERSION}-deploy", ".tar.gz")) as others:
+        agent = others.extractfile("deploy/netpol-agent.yaml")
+        assert agent is not None
+        assert VERSION in agent.read().decode()
     assert json.loads(one(made, f"tenantry-{VERSION}.cdx", ".json").read_text())["specVersion"] == "1.6"
 
 
@@ -80,7 +113,7 @@ class Installed:
         self.home = folder / "home"
         for wheel in (one(made, "tenantry-", ".whl"), one(made, "tenantry_controlplane-", ".whl")):
             with zipfile.ZipFile(wheel) as files:
-                files.extractall(self.site)
+                files.extractall(self.site)  # noqa: S202 - a wheel that this test made
 
     def build(self) -> subprocess.CompletedProcess[str]:
         """Run `tenantry local build`."""

@@ -13,6 +13,7 @@ import msgspec
 from tenantry.api.errors import NotFound, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Resource
+from tenantry.controllers.webhook.controller import CONFIGURATIONS
 from tenantry.engine.cluster import CRDS
 from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest, PatchType, Verb
 from tenantry.kube.client import ATTEMPTS, Client
@@ -131,6 +132,7 @@ class WorldClient(Client):
             *inheritance.KINDS,
             CRDS,
             TOKEN_REVIEWS,
+            CONFIGURATIONS,
             *(resource for resource, _ in self._world.objects),
         ]
         return {(each.group, each.version, each.plural): each for each in known}

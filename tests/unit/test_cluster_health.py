@@ -14,6 +14,7 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.cli import output
 from tenantry.cli.status import lines
+from tenantry.controllers.installation.release import HelmRelease
 from tenantry.engine.lease import HOLDER_VERSION, Lease, LeaseSpec, version_of
 from tenantry.views.health import Findings, OperatorView, TenantsView, count, judged
 
@@ -59,7 +60,13 @@ def test_a_cluster_without_problems_is_healthy_and_needs_nothing() -> None:
         (replace(GOOD, operator=replace(LEADS, replicas=2, available_replicas=1)), False, "1 of 2", "kubectl"),
         (replace(GOOD, differences=("ClusterRole 'x' is missing",)), False, "'x' is missing", "tenantry install"),
         (replace(GOOD, differences=None), None, "not compared", ""),
-        (replace(GOOD, differences=None, installed="9.9.9"), None, "does not know the objects", "tenantry install"),
+        (
+            replace(GOOD, differences=None, installed="9.9.9"),
+            None,
+            "does not know the objects",
+            "use tenantry 9.9.9 or later",
+        ),
+        (replace(GOOD, differences=None, installed="0.0.1"), None, "does not know the objects", "tenantry install"),
     ],
 )
 def test_each_problem_is_named_with_what_to_do(
@@ -73,6 +80,20 @@ def test_each_problem_is_named_with_what_to_do(
     assert problem in " ".join(health.problems)
     assert step in " ".join(health.next)
     assert health.problems[0] in "\n".join(output.plain(*lines(health, NOW, wide=False)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        ({"differences": ("ClusterRole 'x' is missing",)}, "helm upgrade acme CHART --namespace there "),
+        ({"differences": None, "installed": "0.0.1"}, "helm upgrade acme CHART --namespace there "),
+        ({"differences": None, "installed": "9.9.9"}, "use tenantry 9.9.9 or later"),
+    ],
+)
+def test_no_step_is_a_command_that_is_refused(changes: dict[str, object], step: str) -> None:
+    """X12: `tenantry install` ends with exit code 2 if Helm has the installation, and with 3 if it is newer."""
+    (found,) = judged(replace(GOOD, release=HelmRelease("acme", "there"), **changes)).next
+    assert found.startswith(step)
 
 
 def test_a_known_problem_weighs_more_than_an_unknown_part() -> None:

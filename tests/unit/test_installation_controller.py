@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry import __version__
 from tenantry.api import reasons
@@ -15,7 +16,7 @@ from tenantry.api.marks import BUILD, INSTALLED_VERSION, SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.controllers.installation.comparison import differing, exact, stored
 from tenantry.controllers.installation.controller import LAST_PAUSE_SECONDS, InstallationController
-from tenantry.controllers.installation.shipment import ShippedObject, is_later
+from tenantry.controllers.installation.shipment import ShippedObject, foreign
 from tenantry.install import manifests
 from tenantry.install.repairs import REPAIRS, shipment
 from testkit.model import World
@@ -231,11 +232,22 @@ def test_an_object_that_is_being_deleted_is_left_until_it_is_gone(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "later"),
-    [("0.2.0", "0.1.0", True), ("0.10.0", "0.9.9", True), ("0.1.0", "0.1.0", False), ("", "0.1.0", False)],
+    ("installed", "own", "is_foreign"),
+    [
+        ("0.2.0", "0.1.0", True),
+        ("0.10.0", "0.9.9", True),
+        ("0.2.0", "0.2.0rc1", True),
+        ("0.2.0rc2", "0.2.0rc1", True),
+        ("0.2.0rc1", "0.2.0", False),
+        ("0.2.0rc1", "0.2.0rc2", False),
+        ("0.1.0", "0.1.0", False),
+        ("", "0.1.0", False),
+    ],
 )
-def test_versions_are_compared_by_their_numbers(one: str, other: str, *, later: bool) -> None:
-    assert is_later(one, other) is later
+def test_an_operator_repairs_no_newer_installation(installed: str, own: str, *, is_foreign: bool) -> None:
+    """X06: that of a candidate leaves the release alone, which its rolling upgrade has just installed."""
+    found = foreign(replace(SHIPMENT, version=own), {INSTALLED_VERSION: installed}, {})
+    assert bool(found) is is_foreign
 
 
 def test_the_operator_may_write_only_what_is_installed_and_escalate_only_roles_of_users() -> None:

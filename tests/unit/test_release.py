@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
@@ -13,9 +14,7 @@ from testkit import tools
 release, sbom = tools.load("release"), tools.load("sbom")
 
 
-def test_versions_are_in_the_order_of_pep_440() -> None:
-    ordered = ["0.1.0", "0.2.0a1", "0.2.0a2", "0.2.0b1", "0.2.0rc1", "0.2.0", "0.2.1", "0.10.0", "1.0.0"]
-    assert sorted(sorted(ordered), key=release.order) == ordered
+def test_a_release_follows_its_candidate() -> None:
     release.require_later("0.2.0", "0.2.0rc1")
 
 
@@ -28,13 +27,32 @@ def test_a_release_is_later_than_the_current_version(version: str) -> None:
 @pytest.mark.parametrize("version", ["v0.2.0", "0.2", "0.2.0-rc1", "latest", ""])
 def test_what_is_no_version_is_refused(version: str) -> None:
     with pytest.raises(release.ReleaseError, match="PEP 440"):
-        release.order(version)
+        release.require_later(version, "0.1.0")
 
 
 def test_the_extra_requires_the_programs_of_this_version() -> None:
     """Otherwise, pip would install programs whose sources differ, and `tenantry up` would build others."""
     project = tomllib.loads((tools.ROOT / "pyproject.toml").read_text())["project"]
     assert project["optional-dependencies"]["local"] == [f"{build.CONTROL_PLANE.package}=={__version__}"]
+
+
+def test_the_changelog_takes_every_fragment() -> None:
+    """Towncrier ignores a fragment whose type it does not know, and the changelog of a release lacks the change."""
+    settings = tomllib.loads((tools.ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]
+    types = {each["directory"] for each in settings["type"]}
+    fragments = [each.name for each in (tools.ROOT / settings["directory"]).glob("*.md")]
+    assert [name for name in fragments if name.split(".")[-2] not in types] == []
+
+
+def test_a_release_has_every_file_of_deploy_that_a_page_names() -> None:
+    """A person with the files of a release has no checkout. Folders stand for their files."""
+    pages = "".join(page.read_text() for page in (tools.ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)
+    named = {each.rstrip("/.") for each in re.findall(r"deploy/[a-z/.-]*[a-z]", pages)}
+    # A release has these as `tenantry-VERSION-install.yaml` and `tenantry-VERSION.tgz`.
+    named -= {"deploy/install.yaml", "deploy/chart"}
+    assert named
+    packed = release.applied(tools.ROOT)
+    assert [each for each in named if not any(f"{name}/".startswith(f"{each}/") for name in packed)] == []
 
 
 def test_the_bill_has_each_pinned_package_and_each_module() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tenantry.api import marks
 from tenantry.api.errors import ConfigError
 from tenantry.api.kinds import KINDS
 from tenantry.api.tenant import Tenant
+from tenantry.api.versionorder import order
 from tenantry.engine.cluster import CRDS
 from tenantry.install import manifests
 from tenantry.install.apply import found
@@ -23,7 +24,7 @@ from testkit import tools
 from testkit.model import World
 from testkit.worldclient import WorldClient
 
-releasefixtures = tools.load("releasefixtures")
+releasefixtures, releases = tools.load("releasefixtures"), tools.load("release")
 
 Json = dict[str, Any]
 
@@ -63,6 +64,26 @@ def lost_fields(before: Json, after: Json, path: str) -> Iterator[str]:
 
 def schemas(release: Path) -> dict[str, Json]:
     return msgspec.json.decode((release / "schemas.json").read_bytes())
+
+
+def without_fixture(changelog: str, tags: Iterable[str]) -> set[str]:
+    """Return the versions in headings of a changelog, and in tags, whose stored objects are not kept."""
+    words = {word for line in changelog.splitlines() if line.startswith("#") for word in line.split()}
+    named = {each for each in (*words, *(tag.removeprefix("v") for tag in tags)) if order(each) is not None}
+    return named - {each.name for each in RELEASES}
+
+
+def test_each_release_has_its_fixture() -> None:
+    """Decision 101: without it, no later version knows what that release stored. The release script makes it."""
+    changelog = tools.ROOT / "CHANGELOG.md"
+    tags = releases.run("git", "tag", "--list", "v*", folder=tools.ROOT).split()
+    assert without_fixture(changelog.read_text() if changelog.exists() else "", tags) == set()
+
+
+def test_a_release_without_a_fixture_is_found() -> None:
+    """Decision 101: by the heading that towncrier writes, and by the tag."""
+    changelog = "## Tenantry 99.1.0 (2030-01-01)\n\nOn Kubernetes 1.36.0\n\n## Tenantry 0.1.0 (2026-01-01)\n"
+    assert without_fixture(changelog, ["v99.0.0rc1", "v0.1.0", "vendored"]) == {"99.1.0", "99.0.0rc1"}
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda each: each.name)

@@ -13,8 +13,17 @@ from cryptography import x509
 
 from tenantry.api.errors import InputError
 from tenantry.controllers.webhook import keys
+from tenantry.controllers.webhook.controller import CONFIGURATIONS
 from tenantry.controllers.webhook.keys import KeyPair, WebhookKeys
-from tenantry.controllers.webhook.mutations import WebhookPlace, asked, configuration, is_as_written, reviewed
+from tenantry.controllers.webhook.mutations import (
+    CONFIGURATION,
+    ROLE,
+    WebhookPlace,
+    asked,
+    configuration,
+    is_as_written,
+    reviewed,
+)
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.install import fallback, manifests
 from tenantry.install.fallback import MutationForm
@@ -104,6 +113,23 @@ def test_without_mutating_policies_the_rest_is_installed_with_checks_of_what_was
     leftovers = {_key(each) for each in fallback.leftovers()}
     assert without - whole <= leftovers
     assert not leftovers & whole
+
+
+def test_what_only_the_webhook_needs_is_deleted_after_the_right_to_restore_it() -> None:
+    """Issue 20, point 1: an operator that still runs would write it again; no private key stays."""
+    order = [_key(each) for each in fallback.leftovers()]
+    assert order[:3] == [("ClusterRoleBinding", ROLE), ("ClusterRole", ROLE), (CONFIGURATIONS.kind, CONFIGURATION)]
+    assert {("Service", fallback.SERVICE), ("Secret", keys.NAME)} <= {*order}
+
+
+def test_an_uninstallation_ends_every_right_of_both_forms() -> None:
+    """Issue 20, point 1: also the right to write the configuration of the webhook."""
+    for form in MutationForm:
+        made = manifests.foundation(manifests.SERVICE_ACCOUNT, form)
+        bindings = [each for each in made if each["kind"] == "ClusterRoleBinding"]
+        bound = {each["metadata"]["name"] for each in bindings if manifests.SERVICE_ACCOUNT in each["subjects"]}
+        assert bound <= {*manifests.operator_bindings()}
+    assert ROLE in manifests.operator_bindings()
 
 
 def _key(value: Json) -> tuple[str, str]:

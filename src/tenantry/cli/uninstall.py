@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tenantry.api.clusterapi import CLUSTER_API_KINDS
 from tenantry.api.clusterinventory import CLUSTER_ID, ClusterProperty
 from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER
-from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta
+from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta, object_key
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.nodeview import ROLE_PREFIX
 from tenantry.api.ownnamespaces import OWN_NAMESPACES
@@ -26,8 +27,9 @@ from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
 from tenantry.cli.target import Target, takes_target
 from tenantry.controllers.fairness.desired import MIRRORS, RESERVED_PREFIX, TRUSTED
-from tenantry.install import fallback, manifests
+from tenantry.install import clusterapi, clusterctl, fallback, manifests
 from tenantry.install.planepods import PodOptions
+from tenantry.install.waves import CRDS, resource_of
 from tenantry.local.clusters import local_cluster_at
 from tenantry.local.components import OPERATOR
 
@@ -59,8 +61,9 @@ def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) 
     """Remove Tenantry's operator, policies, rights and kinds from a cluster.
 
     The command is refused while tenants exist: with the kind, Kubernetes deletes every Tenant and its namespace with
-    everything in it. --delete-tenants confirms that you want this. The kinds ClusterProperty and ClusterProfile, which
-    other programs use, too, stay.
+    everything in it. --delete-tenants confirms that you want this. The command is refused while objects of Cluster API
+    are of Tenantry's kinds, too. The kinds ClusterProperty and ClusterProfile, which other programs use, too, stay, and
+    so does what clusterctl installed.
     """
 
     def work(client: Client) -> Coroutine[Any, Any, None]:
@@ -76,6 +79,7 @@ async def _uninstall(
     from tenantry.install import apply, installed
 
     await installed.require_no_release(client)
+    await apply.require_known(client)
     tenants = await _tenants(client)
     names = shortened(tenant.metadata.name for tenant in tenants)
     if tenants and not delete_tenants:
@@ -94,6 +98,8 @@ async def _uninstall(
         async with asyncio.timeout(seconds):
             if tenants:
                 await remove(client, tenants, seconds=seconds)
+            others = await _of_clusterctl(client)
+            await _require_no_clusters(client)
             await _return_nodes(client)
             # Not earlier, because tenants end with the operator's help. A local one is a process of this machine.
             if local is not None and await _stop_operator(local):
@@ -101,9 +107,8 @@ async def _uninstall(
             # In other clusters it still runs for a while, and must not write anew what is deleted next.
             await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
-            # Also what only some installations have.
-            own = manifests.everything(pods=PodOptions(image="", shards=2, has_etcd=True))
-            backwards = [*fallback.leftovers(), *own[::-1]]
+            whole = (*fallback.leftovers(), *apply.retired(), *_own()[::-1])
+            backwards = [each for each in whole if name_of(each) not in others]
             foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)
             for value in (each for each in backwards if not _is_foundation(each)):
                 await _delete(client, value)
@@ -115,6 +120,37 @@ async def _uninstall(
         raise RetryableError(
             f"not everything is gone after {durations.text(seconds)}; run the command again to go on"
         ) from error
+
+
+def _own() -> list[Json]:
+    """Return what `tenantry install` applies, with all of its options."""
+    subject = manifests.SERVICE_ACCOUNT
+    pods = PodOptions(image="", shards=2, has_etcd=True)
+    return [*manifests.everything(pods=pods), *clusterapi.everything(subject), *clusterapi.clusters(subject)]
+
+
+async def _of_clusterctl(client: Client) -> set[str]:
+    """Return the names, as in messages, of the kinds that clusterctl installed: `clusterctl delete` removes them."""
+    listed = client.items(CRDS, _Made, selectors={"labelSelector": clusterctl.MARK})
+    return {f"{CRDS.kind} {each.metadata.name}" async for each in listed}
+
+
+async def _require_no_clusters(client: Client) -> None:
+    """Check that no object of Cluster API depends on the kinds and the operator: without these, it could not end.
+
+    Raises:
+        InputError: There are some.
+    """
+    left: list[str] = []
+    for kind in CLUSTER_API_KINDS:
+        with suppress(NotFound):  # the kind is not installed
+            found = [each.metadata async for each in client.items(kind.resource, _Made)]
+            left += [f"{kind.resource.kind} {object_key(each.namespace, each.name)}" for each in found]
+    if left:
+        raise InputError(
+            f"Clusters of Cluster API use the kinds of Tenantry: {shortened(left)}; delete these Clusters, and the"
+            " templates of them, first"
+        )
 
 
 async def _tenants(client: Client) -> list[Tenant]:
@@ -181,8 +217,6 @@ def _is_foundation(value: Json) -> int:
 
 
 async def _delete(client: Client, value: Json) -> None:
-    from tenantry.install.waves import resource_of
-
     meta = value["metadata"]
     try:
         await client.delete(resource_of(value), meta.get("namespace", ""), meta["name"], propagation="Foreground")

@@ -28,6 +28,8 @@ from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.installation.comparison import differing, exact, stored
+from tenantry.controllers.webhook.controller import CONFIGURATIONS
+from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import all_of
@@ -109,21 +111,26 @@ async def require_upgradable(client: Client) -> str:
         ConfigError: The cluster has a newer version of Tenantry.
         InputError: The rules of a namespace are too long for this version, or an operator would undo the upgrade.
     """
-    installed = await _installed_version(client)
-    require_not_newer(installed, __version__)
+    installed = await require_known(client)
     check(await client.list(ParameterMap, selectors=SELECTED))
     await _check_register(client)
     return installed
 
 
-async def _installed_version(client: Client) -> str:
-    """Return the version of Tenantry that installed the kinds of a cluster; "" for none."""
+async def require_known(client: Client) -> str:
+    """Check that this version knows all that is installed, and return the installed version; "" for none.
+
+    Raises:
+        ConfigError: The cluster has a newer version of Tenantry.
+    """
     try:
         data = await client.request("GET", wire.path(CRDS, "", Tenant.resource.full_name))
     except NotFound:
         return ""
     found = msgspec.json.decode(data, type=_Labelled)
-    return found.metadata.labels.get(marks.INSTALLED_VERSION, "")
+    installed = found.metadata.labels.get(marks.INSTALLED_VERSION, "")
+    require_not_newer(installed, __version__)
+    return installed
 
 
 async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
@@ -146,9 +153,10 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     if is_whole:
         await _retire(client)
     if is_whole and any(fallback.is_mutating(each) for each in objects):
-        # The policies do now what the webhook did.
+        # The policies do now what the webhook did. Pods of the older installation still run.
+        await _end_binding(client, ROLE, CONFIGURATIONS, CONFIGURATION)
         for each in fallback.leftovers():
-            await _delete(client, resource_of(each), "", each["metadata"]["name"])
+            await _delete(client, resource_of(each), each["metadata"].get("namespace", ""), each["metadata"]["name"])
 
 
 async def _outdated(client: Client) -> list[PolicyParameters]:
@@ -219,16 +227,17 @@ def _is_whole(objects: Sequence[Json]) -> bool:
 
 async def _retire(client: Client) -> None:
     """Delete the policies of older versions, once those that refuse the same are in force."""
-    for resource, name in retired():
-        await _delete(client, resource, "", name)
+    for each in retired():
+        await _delete(client, resource_of(each), "", each["metadata"]["name"])
 
 
-def retired() -> Iterator[tuple[Resource, str]]:
-    """Yield the kinds and names of policies and bindings of older versions, in the order of their deletion."""
+def retired() -> Iterator[Json]:
+    """Yield the names of policies and bindings of older versions, as manifests, in the order of their deletion."""
     for kind, names in RETIRED.items():
         # Bindings first: a policy without a binding is not in force, and a binding without a policy is an error.
         for resource in (policy_resource(kind, "Binding"), policy_resource(kind)):
-            yield from ((resource, name) for name in names)
+            for name in names:
+                yield {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
 
 
 async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None:
@@ -337,18 +346,29 @@ async def end_rights(client: Client, bindings: Sequence[str] = ()) -> None:
     Raises:
         RetryableError: It takes too long.
     """
-    resource = ClusterRoleBinding.resource
-    try:
-        subjects = (await client.get(ClusterRoleBinding, REPAIRS)).subjects
-    except NotFound:
-        subjects = ()
     # First, or the operator restores the others.
-    await _delete(client, resource, "", REPAIRS)
-    await _without(client, subjects, policy_resource("Validating"), canary.NAME)
+    subjects = await _end_binding(client, REPAIRS, policy_resource("Validating"), canary.NAME)
+    if not bindings:
+        return
+    await _end_binding(client, ROLE, CONFIGURATIONS, CONFIGURATION)
     for name in bindings:
-        await _delete(client, resource, "", name)
-    if bindings:
-        await _without(client, subjects, FLOW_SCHEMAS, "")
+        await _delete(client, ClusterRoleBinding.resource, "", name)
+    await _without(client, subjects, FLOW_SCHEMAS, "")
+
+
+async def _end_binding(client: Client, binding: str, resource: Resource, name: str) -> Sequence[Subject]:
+    """Delete a ClusterRoleBinding, wait until its subjects cannot write an object any more, and return the subjects.
+
+    Raises:
+        RetryableError: It takes too long.
+    """
+    try:
+        subjects = (await client.get(ClusterRoleBinding, binding)).subjects
+    except NotFound:
+        return ()
+    await _delete(client, ClusterRoleBinding.resource, "", binding)
+    await _without(client, subjects, resource, name)
+    return subjects
 
 
 async def _without(client: Client, subjects: Sequence[Subject], resource: Resource, name: str) -> None:

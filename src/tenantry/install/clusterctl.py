@@ -28,6 +28,9 @@ NAMESPACE = "tenantry-cluster-api"
 
 CONFIGURATION = "clusterctl.yaml"
 
+MARK = "clusterctl.cluster.x-k8s.io"
+"""The label that clusterctl puts on everything that it installs."""
+
 _SUBJECT: Json = {
     "kind": "User",
     "name": f"system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR}",

@@ -18,8 +18,9 @@ import msgspec
 
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.marks import MADE_BY, SYSTEM_NAMESPACE
-from tenantry.api.model import Json
-from tenantry.controllers.webhook.mutations import CONFIGURATION, SERVICE_PORT, ServedMutation, mutations
+from tenantry.api.model import KEEP, Json
+from tenantry.controllers.webhook import keys
+from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE, SERVICE_PORT, ServedMutation, mutations
 from tenantry.install import (
     approval,
     bandwidth,
@@ -40,7 +41,6 @@ from tenantry.install.rights import allow, cluster_role, given
 
 PORT = 9443
 SERVICE = "tenantry-operator-webhook"
-ROLE = "tenantry-operator-webhook"
 
 
 _MUTATING = "MutatingAdmissionPolicy"
@@ -131,21 +131,31 @@ def rights(subject: Json) -> list[Json]:
     configurations = allow(
         ["admissionregistration.k8s.io"],
         ["mutatingwebhookconfigurations"],
-        ["get", "list", "watch", "create", "patch", "update"],
+        # OwnerReferencesPermissionEnforcement lets only clients that may delete an object change its owners.
+        [*KEEP, "update"],
     )
     return [cluster_role(ROLE, rules=[{**configurations, "resourceNames": [CONFIGURATION]}]), given(ROLE, subject)]
 
 
 def leftovers() -> list[Json]:
-    """Return the names of what only clusters without mutating policies have, in the order of its deletion elsewhere."""
+    """Return the names of what only clusters without mutating policies have, in the order of its deletion elsewhere.
+
+    The right to write the configuration goes first: an operator that still runs would restore what is deleted before.
+    The role goes next, because the operator writes nothing without it, not even the Secret.
+    """
     group, rbac = "admissionregistration.k8s.io/v1", f"{RBAC_GROUP}/v1"
     kinds = ("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy")
     found = [
-        (group, "MutatingWebhookConfiguration", CONFIGURATION),
-        *((group, kind, f"{name}-applied") for kind in kinds for name in _REQUIRED),
-        *((rbac, kind, ROLE) for kind in ("ClusterRoleBinding", "ClusterRole")),
+        *((rbac, kind, "", ROLE) for kind in ("ClusterRoleBinding", "ClusterRole")),
+        (group, "MutatingWebhookConfiguration", "", CONFIGURATION),
+        *((group, kind, "", f"{name}-applied") for kind in kinds for name in _REQUIRED),
+        ("v1", "Service", SYSTEM_NAMESPACE, SERVICE),
+        ("v1", "Secret", SYSTEM_NAMESPACE, keys.NAME),
     ]
-    return [{"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in found]
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name, **({"namespace": space} if space else {})}}
+        for version, kind, space, name in found
+    ]
 
 
 def service(meta: Json, selector: dict[str, str]) -> Json:

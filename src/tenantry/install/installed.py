@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Json
-from tenantry.controllers.installation.release import release_of
+from tenantry.controllers.installation.release import HelmRelease, release_of
 from tenantry.controllers.installation.shipment import Shipment
 from tenantry.controllers.webhook.mutations import ServedMutation
 from tenantry.install import fallback, manifests, repairs
@@ -55,22 +55,31 @@ async def shipment(client: Client, form: MutationForm = MutationForm.POLICIES) -
         return None
 
 
-async def require_no_release(client: Client) -> None:
-    """Check that no release of Helm has the installation: its next upgrade would undo what another client changes.
+async def release(client: Client) -> HelmRelease | None:
+    """Return the release of Helm that has the installation; None for none.
 
     An uninstalled release leaves the kinds and namespaces with its marks, and no binding.
 
     Raises:
-        InputError: A release has it.
         Forbidden: The client may not read the binding.
     """
     try:
         meta = (await client.get(ClusterRoleBinding, OPERATOR)).metadata
     except NotFound:
-        return
-    release = release_of(meta.labels, meta.annotations)
-    if release is not None:
+        return None
+    return release_of(meta.labels, meta.annotations)
+
+
+async def require_no_release(client: Client) -> None:
+    """Check that no release of Helm has the installation: its next upgrade would undo what another client changes.
+
+    Raises:
+        InputError: A release has it.
+        Forbidden: The client may not read the binding.
+    """
+    found = await release(client)
+    if found is not None:
         raise InputError(
-            f"{release} has this installation: change it by `helm upgrade`, or remove it first by `helm uninstall"
-            f" {release.name} --namespace {release.namespace}`, which leaves tenants, kinds and namespaces"
+            f"{found} has this installation: change it by `helm upgrade`, or remove it first by `helm uninstall"
+            f" {found.name} --namespace {found.namespace}`, which leaves tenants, kinds and namespaces"
         )

@@ -123,8 +123,10 @@ def foundation(subject: Json, form: MutationForm = MutationForm.POLICIES) -> lis
 
 
 def operator_bindings() -> list[str]:
-    """Return the names of the ClusterRoleBindings of the operator."""
-    made = (each for each in foundation(SERVICE_ACCOUNT) if each["kind"] == "ClusterRoleBinding")
+    """Return the names of the ClusterRoleBindings of the operator, whichever version the API server has."""
+    # This form has all bindings of the other one, and that of the webhook.
+    whole = foundation(SERVICE_ACCOUNT, MutationForm.WEBHOOK)
+    made = (each for each in whole if each["kind"] == "ClusterRoleBinding")
     return [each["metadata"]["name"] for each in made if SERVICE_ACCOUNT in each["subjects"]]
 
 

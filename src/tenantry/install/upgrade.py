@@ -11,7 +11,6 @@ touch PolicyParameters, and one of this version does not touch the ConfigMaps.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -35,6 +34,7 @@ from tenantry.api.marks import (
 from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
 from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.tenancyrules import OWN_MARK
+from tenantry.api.versionorder import is_later, order
 from tenantry.world import hosts, inheritance
 from tenantry.world.hosts import HostHolder
 
@@ -86,9 +86,6 @@ class CopiedWorkload(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-_VERSION = re.compile(r"([0-9]{1,9})[.]([0-9]{1,9})[.]([0-9]{1,9})(?:(a|b|rc)([0-9]{1,9}))?")
-
-
 def require_not_newer(installed: str, own: str) -> None:
     """Check that a cluster does not have a newer release of Tenantry than this one.
 
@@ -101,21 +98,13 @@ def require_not_newer(installed: str, own: str) -> None:
     """
     if not installed:
         return
-    there = _VERSION.fullmatch(installed)
-    if there is None:
+    if order(installed) is None:
         raise ConfigError(f"the kinds of the cluster have the label of version {installed[:64]!r}, which is no release")
-    here = _VERSION.fullmatch(own)
-    if here is not None and _order(there) > _order(here):
+    if is_later(installed, own):
         raise ConfigError(
             f"the cluster has Tenantry {installed}, which is newer than this command ({own}): use `tenantry`"
-            f" {installed} or later, because its objects can have fields that this version does not know"
+            f" {installed} or later, because this version does not know all of its objects and fields"
         )
-
-
-def _order(found: re.Match[str]) -> tuple[int, int, int, str, int]:
-    """Return what versions are sorted by (PEP 440): a, b and rc come before the release."""
-    major, minor, patch, stage, number = found.groups()
-    return int(major), int(minor), int(patch), stage or "~", int(number or 0)
 
 
 def check(maps: Iterable[ParameterMap]) -> None:

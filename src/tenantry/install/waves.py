@@ -32,6 +32,8 @@ _RESOURCES = {
         NAMESPACES,
         Resource("", "v1", "serviceaccounts", "ServiceAccount"),
         Resource("", "v1", "services", "Service"),
+        # The operator writes it; an installation of the other form deletes it.
+        Resource("", "v1", "secrets", "Secret"),
         PolicyParameters.resource,
         Resource("apps", "v1", "deployments", "Deployment"),
         Resource("apps", "v1", "statefulsets", "StatefulSet"),

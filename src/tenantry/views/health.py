@@ -27,11 +27,14 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.requests import REQUESTS, Decision
 from tenantry.api.tenant import Tenant
+from tenantry.api.versionorder import is_later
 from tenantry.api.wording import shortened
+from tenantry.controllers.installation.release import HelmRelease
 from tenantry.engine import lease as leases
 from tenantry.engine.conditions import find, is_true
 from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import first_error
+from tenantry.install import installed as installations
 from tenantry.install.rights import OPERATOR
 from tenantry.kube.version import ServerVersion
 from tenantry.kube.watch import EventType, watch
@@ -128,12 +131,14 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         is_installed: Tenantry's namespace is there.
         is_local: The operator runs as a component of a local cluster.
+        release: The release of Helm that has the installation; None for none, or if the user may not read it.
         waiting: The tenants that wait for a person, with the reasons.
     """
 
     kubernetes: str
     is_installed: bool = True
     is_local: bool = False
+    release: HelmRelease | None = None
     installed: str = ""
     operator: OperatorView = OperatorView()
     differences: tuple[str, ...] | None = ()
@@ -167,6 +172,7 @@ async def read(client: Client, *, is_local: bool) -> HealthView:
             operator = group.create_task(_operator(client, is_local=is_local))
             # Only the own version's objects are known.
             compared = group.create_task(_differences(client, version))
+            release = group.create_task(_release(client))
             tenants = group.create_task(_tenants(client))
             pending = group.create_task(_pending(client))
     counted, waiting = tenants.result()
@@ -174,6 +180,7 @@ async def read(client: Client, *, is_local: bool) -> HealthView:
         Findings(
             kubernetes=server,
             is_local=is_local,
+            release=release.result(),
             installed=version,
             operator=operator.result(),
             differences=compared.result(),
@@ -210,13 +217,13 @@ def judged(found: Findings) -> HealthView:
         steps.append(logs)
     if found.differences:
         wrong.append(f"installed objects differ: {shortened(found.differences, separator='; ')}")
-        steps.append("tenantry install")
+        steps.append(_installation(found))
     elif found.differences is None and found.installed != __version__:
         unknown.append(
             f"version {found.installed or 'unknown'} is installed, and this command has version {__version__}: it does"
             " not know the objects of the other version"
         )
-        steps.append("tenantry install")
+        steps.append(_installation(found))
     elif found.differences is None:
         unknown.append("the installed objects were not compared: that needs the rights of an administrator")
     steps += [f"tenantry describe tenant {name}   # {why}" for name, why in found.waiting[:SHOWN_TENANTS]]
@@ -237,6 +244,23 @@ def judged(found: Findings) -> HealthView:
         problems=(*wrong, *unknown),
         next=tuple(dict.fromkeys(steps)),
     )
+
+
+def _installation(found: Findings) -> str:
+    """Return how the installed objects become those of this version, or which version can compare them."""
+    if is_later(found.installed, __version__):
+        return f"use tenantry {found.installed} or later: `tenantry install` of this version refuses"
+    if found.release is None:
+        return "tenantry install"
+    name, namespace = found.release.name, found.release.namespace
+    flags = "--reset-then-reuse-values --force-conflicts"
+    return f"helm upgrade {name} CHART --namespace {namespace} {flags}   # the chart of version {__version__}"
+
+
+async def _release(client: Client) -> HelmRelease | None:
+    with contextlib.suppress(Forbidden):
+        return await installations.release(client)
+    return None
 
 
 async def _differences(client: Client, installed: str) -> tuple[str, ...] | None:

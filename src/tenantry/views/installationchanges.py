@@ -148,9 +148,7 @@ async def _provided(client: Client, definition: Json) -> ObjectChange | None:
 
 async def _deleted(client: Client, shipped: Sequence[Json]) -> list[ObjectChange]:
     """Return what the installation deletes once its policies are in force."""
-    old: list[Json] = [
-        {"apiVersion": each.api_version, "kind": each.kind, "metadata": {"name": name}} for each, name in retired()
-    ]
+    old = [*retired()]
     if any(fallback.is_mutating(each) for each in shipped):
         old += fallback.leftovers()
     live = await all_of(read(client, each) for each in old)

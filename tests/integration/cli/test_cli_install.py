@@ -13,6 +13,9 @@ import pytest
 import yaml
 from cli_command import PATIENCE, SECONDS, Cli
 
+from tenantry import __version__
+from tenantry.api.clusterapi import CLUSTER_API_KINDS, TenantryClusterTemplate
+from tenantry.api.marks import INSTALLED_VERSION
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.install import manifests
 from tenantry.install.rights import OPERATOR
@@ -36,6 +39,12 @@ RETIRED = {
     "kind": "ValidatingAdmissionPolicyBinding",
     "metadata": {"name": "tenantry-made"},
     "spec": {"policyName": "tenantry-made", "validationActions": ["Audit"]},
+}
+TEMPLATE: dict[str, object] = {
+    "apiVersion": TenantryClusterTemplate.resource.api_version,
+    "kind": TenantryClusterTemplate.resource.kind,
+    "metadata": {"name": "pattern", "namespace": "default"},
+    "spec": {"template": {"spec": {}}},
 }
 DEFAULTS = {
     "apiVersion": TenancyDefaults.resource.api_version,
@@ -267,3 +276,27 @@ def test_the_check_prints_what_an_upgrade_changes_and_the_upgrade_does_that(cli:
     assert f"1 created, 3 changed, {len(manifests.everything()) - 4} unchanged" in said
     assert "tenantry-made" not in cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
     cli.run("uninstall", "--yes", "--kubeconfig", str(bare), environment=NO_NAME)
+
+
+def test_uninstall_removes_what_every_option_and_older_versions_installed(cli: Cli, bare: Path) -> None:
+    """B02: also the kinds of Cluster API, while no object needs them; a newer version is left as it is."""
+
+    def kubectl(*words: str, **body: object) -> str:
+        stdin = msgspec.json.encode(body).decode() if body else ""
+        done = cli.kubectl(*words, stdin=stdin, kubeconfig=bare)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(cli, bare, "install", "--image", "example/tenantry:1", "--cluster-api-provider", "--cluster-api-clusters")
+    kubectl("apply", "-f", "-", **RETIRED)
+    kubectl("apply", "-f", "-", **TEMPLATE)
+    kind = ("label", "crd", "tenants.tenantry.dev", "--overwrite")
+    kubectl(*kind, f"{INSTALLED_VERSION}=99.0.0")
+    assert "the cluster has Tenantry 99.0.0" in run(cli, bare, "uninstall", "--yes", code=3)[0]
+    kubectl(*kind, f"{INSTALLED_VERSION}={__version__}")
+    refused = run(cli, bare, "uninstall", "--yes", code=2)
+    assert "TenantryClusterTemplate default/pattern; delete these Clusters" in refused[-1]
+    kubectl("delete", "-f", "-", **TEMPLATE)
+    run(cli, bare, "uninstall", "--yes")
+    assert "tenantry-" not in kubectl("get", KINDS, "-o", "name")
+    kubectl("wait", "--for=delete", PATIENCE, *(f"crd/{each.resource.full_name}" for each in CLUSTER_API_KINDS))

@@ -10,10 +10,11 @@ import msgspec
 
 from tenantry.api.marks import INSTALLED_VERSION
 from tenantry.api.model import Json
+from tenantry.api.versionorder import is_later
 from tenantry.api.wording import shortened
 from tenantry.controllers.installation.comparison import differing, exact, marks_of
 from tenantry.controllers.installation.release import HelmRelease, marked
-from tenantry.controllers.installation.shipment import ShippedObject, is_later
+from tenantry.controllers.installation.shipment import ShippedObject
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 

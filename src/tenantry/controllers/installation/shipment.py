@@ -9,7 +9,6 @@ During a rolling upgrade, the operator of the older version still runs: it must 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from hashlib import blake2b
 
@@ -17,12 +16,12 @@ import msgspec
 
 from tenantry.api.marks import BUILD, INSTALLED_VERSION, MANAGER
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.versionorder import is_later
 from tenantry.controllers.installation.release import PART_OF, release_of
 
 SELECTED = f"{PART_OF}={MANAGER},{INSTALLED_VERSION}"
 """Selects the installed objects, and none that the operator makes."""
 
-_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 _canonical = msgspec.json.Encoder(order="sorted")
 _json = msgspec.json.Decoder(Json)
 
@@ -76,17 +75,6 @@ class Shipment(msgspec.Struct, frozen=True, kw_only=True):
 def build_of(objects: object) -> str:
     """Return the digest that names a build."""
     return blake2b(_canonical.encode(objects), digest_size=8).hexdigest()
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers that can be compared; () for a text that is none."""
-    found = _NUMBERS.match(version)
-    return tuple(map(int, found[0].split("."))) if found else ()
-
-
-def is_later(version: str, own: str) -> bool:
-    """Return whether a version is newer than the own one."""
-    return numbers(version) > numbers(own)
 
 
 def foreign(shipment: Shipment, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:

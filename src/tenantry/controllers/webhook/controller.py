@@ -3,7 +3,9 @@
     Secret tenantry-webhook ─► certificates ─► MutatingWebhookConfiguration tenantry-mutations, caBundle included
                                            └─► every replica serves them; see `server`
 
-A change of either object by another client wakes the controller, which restores what differs.
+A change of either object by another client wakes the controller, which restores what differs. The installed ClusterRole
+with the rights for this owns both: when it is deleted, by `helm uninstall` or by an upgrade to mutating policies, the
+garbage collector deletes them, and the controller of a replica that still runs writes neither again.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from collections.abc import Sequence
 import msgspec
 from cryptography import x509
 
+from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Json, Resource
 from tenantry.controllers.webhook import keys
 from tenantry.controllers.webhook.keys import KeyPair, WebhookKeys
 from tenantry.controllers.webhook.mutations import (
     CONFIGURATION,
+    ROLE,
     ServedMutation,
     WebhookPlace,
     configuration,
@@ -38,6 +42,9 @@ CONFIGURATIONS = Resource(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
+ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False, selected=ROLE)
+"""The one ClusterRole, cached apart from all others."""
+
 KEY = "webhook"
 """The one key."""
 
@@ -76,10 +83,26 @@ def of_secret() -> Watch:
     )
 
 
+def owned(value: Json, role: StoredJson) -> Json:
+    """Return an object with the ClusterRole as its only owner."""
+    owner: Json = {"apiVersion": ROLES.api_version, "kind": ROLES.kind, "name": role.key, "uid": role.uid}
+    return {**value, "metadata": {**value["metadata"], "ownerReferences": [owner]}}
+
+
+def is_owned(live: Json, role: StoredJson) -> bool:
+    """Return whether the ClusterRole is the only owner of an object, so that the object ends with the role."""
+    return [each.get("uid") for each in live["metadata"].get("ownerReferences") or ()] == [role.uid]
+
+
+def found_secret(cluster: Cluster) -> Json | None:
+    """Return the Secret as the cache has it."""
+    found: StoredJson | None = cluster.cache(keys.SECRETS).get(f"{SYSTEM_NAMESPACE}/{keys.NAME}")
+    return found.value() if found is not None else None
+
+
 def found_keys(cluster: Cluster) -> WebhookKeys | None:
     """Return the certificates as the cache has them."""
-    found: StoredJson | None = cluster.cache(keys.SECRETS).get(f"{SYSTEM_NAMESPACE}/{keys.NAME}")
-    return keys.read(found.value() if found is not None else None)
+    return keys.read(found_secret(cluster))
 
 
 class WebhookController:
@@ -98,7 +121,7 @@ class WebhookController:
         self._place = place
 
     def watches(self) -> Sequence[Watch]:
-        """Return what wakes this controller: its two objects."""
+        """Return what wakes this controller: its two objects, and their owner."""
         return [
             of_secret(),
             Watch(
@@ -106,6 +129,12 @@ class WebhookController:
                 decode=stored,
                 keys=lambda _: [KEY],
                 selectors={"fieldSelector": f"metadata.name={CONFIGURATION}"},
+            ),
+            Watch(
+                resource=ROLES,
+                decode=stored,
+                keys=lambda _: [KEY],
+                selectors={"fieldSelector": f"metadata.name={ROLE}"},
             ),
         ]
 
@@ -116,23 +145,29 @@ class WebhookController:
             ApiError: The API server failed; the queue tries again.
         """
         now = cluster.clock.now()
-        known = found_keys(cluster)
+        role: StoredJson | None = cluster.cache(ROLES).get(ROLE)
+        if role is None:
+            return None  # the rights have ended, and with them the webhook
+        secret = found_secret(cluster)
+        known = keys.read(secret)
         if known is None:
             known = WebhookKeys(token=secrets.token_hex(16), serving=self._pair(now))
-            await self._keep(cluster, known)
+            await self._keep(cluster, known, role)
         elif keys.is_due(known, now):
             known = msgspec.structs.replace(known, following=self._pair(now))
-            await self._keep(cluster, known)
-        wanted = configuration(self._served, self._place, f"/{known.token}", known.authorities)
+            await self._keep(cluster, known, role)
+        elif secret is not None and not is_owned(secret, role):
+            await self._keep(cluster, known, role)
+        wanted = owned(configuration(self._served, self._place, f"/{known.token}", known.authorities), role)
         found: StoredJson | None = cluster.cache(CONFIGURATIONS).get(CONFIGURATION)
         live = found.value() if found is not None else None
-        if not is_as_written(live, wanted):
+        if live is None or not (is_as_written(live, wanted) and is_owned(live, role)):
             if live is None:
                 # RBAC grants a creation of one name only to an apply.
                 await cluster.writer.own(request.apply(CONFIGURATIONS, wanted))
             else:
                 # An apply would leave the entries that other clients added to lists and maps.
-                replaced = {**live, "webhooks": wanted["webhooks"]}
+                replaced = owned({**live, "webhooks": wanted["webhooks"]}, role)
                 await cluster.writer.own(request.replace_json(CONFIGURATIONS, replaced))
             # The certificate that follows must have been trusted for a while.
             return keys.OVERLAP.total_seconds()
@@ -140,7 +175,7 @@ class WebhookController:
             left = _trusted_at(known.following) - now
             if left > dt.timedelta():
                 return left.total_seconds()
-            await self._keep(cluster, keys.promoted(known))
+            await self._keep(cluster, keys.promoted(known), role)
             return None
         return min(max((keys.renewal(known.serving) - now).total_seconds(), 1.0), _MOST_SECONDS)
 
@@ -153,8 +188,8 @@ class WebhookController:
         return KeyPair(*self_signed("tenantry-operator", [own], now=now, life=keys.LIFE))
 
     @staticmethod
-    async def _keep(cluster: Cluster, known: WebhookKeys) -> None:
-        await cluster.writer.own(request.apply(keys.SECRETS, keys.written(known)))
+    async def _keep(cluster: Cluster, known: WebhookKeys, role: StoredJson) -> None:
+        await cluster.writer.own(request.apply(keys.SECRETS, owned(keys.written(known), role)))
 
 
 def _trusted_at(pair: KeyPair) -> dt.datetime:

@@ -27,6 +27,9 @@ from tenantry.policy.mutation import MutatingPolicy, MutationFacts
 CONFIGURATION = "tenantry-mutations"
 """The name of the MutatingWebhookConfiguration."""
 
+ROLE = "tenantry-operator-webhook"
+"""The ClusterRole with the operator's rights on it. It is installed, and owns what the operator writes."""
+
 SERVICE_PORT = 443
 
 SECONDS = 3
