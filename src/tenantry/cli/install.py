@@ -157,15 +157,17 @@ def install(target: Target, *, image: str, dry_run: bool, check: bool, form: str
         return [*own, *_for_cluster_api(options, subject)]
 
     if check:
-        session.run(target, lambda client: _check(client, objects, form))
+        session.run(target, lambda client: _check(client, objects, form, is_local=local is not None))
         return
-    counts = session.run(target, lambda client: _install(client, objects))
+    counts = session.run(target, lambda client: _install(client, objects, is_local=local is not None))
     output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
     if local is None:
         output.talk(f"the operator is starting: kubectl -n {SYSTEM_NAMESPACE} rollout status deployment")
 
 
-async def _check(client: Client, objects: Callable[[MutationForm], list[Json]], form: str | None) -> None:
+async def _check(
+    client: Client, objects: Callable[[MutationForm], list[Json]], form: str | None, *, is_local: bool
+) -> None:
     """Print what the cluster has and what an installation changes; the former also if the latter cannot be known.
 
     Raises:
@@ -179,6 +181,8 @@ async def _check(client: Client, objects: Callable[[MutationForm], list[Json]], 
     found, problem = None, None
     try:
         await installed.require_no_release(client)
+        if not is_local:
+            await installed.require_none_beside(client)
         found = await changes(client, objects(await installed.form(client)))
     except TenantryError as error:
         problem = error
@@ -202,10 +206,12 @@ def _print_changes(found: InstallationChanges) -> None:
     output.show("", f"the cluster has {there}; an installation of {found.version}: {found.counts}")
 
 
-async def _install(client: Client, objects: Callable[[MutationForm], list[Json]]) -> dict[str, int]:
+async def _install(client: Client, objects: Callable[[MutationForm], list[Json]], *, is_local: bool) -> dict[str, int]:
     """Apply what this version of the API server needs, and return how many objects were created and changed."""
     from tenantry.install import installed
 
+    if not is_local:
+        await installed.require_none_beside(client)
     form = await installed.form(client)
     if form is MutationForm.WEBHOOK:
         output.talk("this API server has no MutatingAdmissionPolicy v1: the operator serves mutations as a webhook")

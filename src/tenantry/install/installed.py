@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Json
 from tenantry.controllers.installation.release import HelmRelease, release_of
 from tenantry.controllers.installation.shipment import Shipment
 from tenantry.controllers.webhook.mutations import ServedMutation
+from tenantry.engine.lease import NAME, Lease
 from tenantry.install import fallback, manifests, repairs
 from tenantry.install.fallback import MutationForm
 from tenantry.install.rights import OPERATOR
@@ -82,4 +84,24 @@ async def require_no_release(client: Client) -> None:
         raise InputError(
             f"{found} has this installation: change it by `helm upgrade`, or remove it first by `helm uninstall"
             f" {found.name} --namespace {found.namespace}`, which leaves tenants, kinds and namespaces"
+        )
+
+
+async def require_none_beside(client: Client) -> None:
+    """Check that no operator runs beside the cluster: one inside would take its rights away.
+
+    Raises:
+        InputError: One runs there, as that of a local cluster.
+        Forbidden: The client may not read the binding, or the Lease.
+    """
+    if await subject(client) is not manifests.LOCAL_USER:
+        return
+    try:
+        holder = (await client.get(Lease, NAME, marks.SYSTEM_NAMESPACE)).spec.holder_identity
+    except NotFound:
+        return
+    if holder:
+        raise InputError(
+            f"the operator {holder!r} runs beside this cluster, and one inside would take its rights away: name a local"
+            " cluster with --cluster NAME, or end its operator first with `tenantry up --cluster NAME --no-operator`"
         )

@@ -122,6 +122,17 @@ def test_the_dry_run_refuses_a_cluster_that_cannot_be_found(cli: Cli, tmp_path: 
     assert "has no context 'z'" in cli.run("install", "--dry-run", *other, code=3).stderr
 
 
+def test_the_operator_beside_a_cluster_keeps_its_rights(cli: Cli) -> None:
+    """The kubeconfig of a local cluster looks like any other: an operator inside would replace the one that runs."""
+    before = cli.run("install", "--check", "-o", "json").stdout
+    for flags in ((), ("--check",)):
+        kubeconfig = ("--kubeconfig", str(cli.admin_kubeconfig))
+        done = cli.run("install", *flags, *kubeconfig, code=2, environment=NO_NAME)
+        assert "runs beside this cluster" in done.stderr
+        assert "--cluster NAME" in done.stderr
+    assert cli.run("install", "--check", "-o", "json").stdout == before
+
+
 def test_the_operators_pod_is_restricted(cli: Cli, tmp_path: Path) -> None:
     """Pod Security `restricted`, which the namespace enforces, admits it."""
     listed = msgspec.json.decode(cli.run("install", "--dry-run", "-o", "json").stdout)
