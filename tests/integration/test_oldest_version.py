@@ -29,7 +29,7 @@ from tenantry.api.requests import TenantRequest
 from tenantry.controllers.webhook import keys
 from tenantry.controllers.webhook.controller import CONFIGURATIONS
 from tenantry.controllers.webhook.keys import KeyPair
-from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE
+from tenantry.controllers.webhook.mutations import CONFIGURATION, KEYS_OBJECT, ROLE
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -166,7 +166,7 @@ async def test_a_replica_that_does_not_lead_serves_the_webhook_too(
     (port,) = ports.free(1)
     address = f"{components.LOOPBACK}:{port}"
     second = Operator(oldest.paths.kubeconfig("operator"), tmp_path / "log", "--webhook-address", address)
-    known = keys.read(await admin_of_oldest.get(keys.SECRETS, keys.NAME, SYSTEM_NAMESPACE))
+    known = keys.read(await admin_of_oldest.get(keys.SECRETS, KEYS_OBJECT, SYSTEM_NAMESPACE))
     assert known is not None
     trusted = ssl.create_default_context(cadata=known.authorities.decode())
     asked: Json = {"request": {"uid": "1", "object": {"metadata": {}}, "userInfo": {"username": "alice"}}}
@@ -203,11 +203,11 @@ async def test_certificates_are_replaced_without_a_restart(
     begin = dt.datetime.now(dt.UTC) - keys.LIFE * 3 / 4
     address = x509.IPAddress(ipaddress.ip_address(components.LOOPBACK))
     due = KeyPair(*self_signed("due", [address], now=begin, life=keys.LIFE))
-    known = keys.read(await admin_of_oldest.get(keys.SECRETS, keys.NAME, SYSTEM_NAMESPACE))
+    known = keys.read(await admin_of_oldest.get(keys.SECRETS, KEYS_OBJECT, SYSTEM_NAMESPACE))
     assert known is not None
     first = await asyncio.to_thread(_served, oldest)
     written = keys.written(msgspec.structs.replace(known, serving=due, former=known.serving.certificate))
-    await admin_of_oldest.client.apply(keys.SECRETS, SYSTEM_NAMESPACE, keys.NAME, {**_typed(keys.SECRETS), **written})
+    await admin_of_oldest.client.apply(keys.SECRETS, SYSTEM_NAMESPACE, KEYS_OBJECT, {**_typed(keys.SECRETS), **written})
 
     async def so() -> bytes | None:
         shown = await asyncio.to_thread(_served, oldest)
@@ -253,7 +253,7 @@ async def test_the_webhook_ends_with_its_role_while_the_operator_runs(
 
         async def gone() -> bool:
             left = await admin_of_oldest.find(CONFIGURATIONS, CONFIGURATION)
-            return left is None and await admin_of_oldest.find(keys.SECRETS, keys.NAME, SYSTEM_NAMESPACE) is None
+            return left is None and await admin_of_oldest.find(keys.SECRETS, KEYS_OBJECT, SYSTEM_NAMESPACE) is None
 
         await until(gone, "the configuration and the keys of the webhook are gone", seconds=SECONDS)
     assert operator.is_running

@@ -17,6 +17,7 @@ from tenantry.controllers.webhook.controller import CONFIGURATIONS
 from tenantry.controllers.webhook.keys import KeyPair, WebhookKeys
 from tenantry.controllers.webhook.mutations import (
     CONFIGURATION,
+    KEYS_OBJECT,
     ROLE,
     WebhookPlace,
     asked,
@@ -119,7 +120,7 @@ def test_what_only_the_webhook_needs_is_deleted_after_the_right_to_restore_it() 
     """Issue 20, point 1: an operator that still runs would write it again; no private key stays."""
     order = [_key(each) for each in fallback.leftovers()]
     assert order[:3] == [("ClusterRoleBinding", ROLE), ("ClusterRole", ROLE), (CONFIGURATIONS.kind, CONFIGURATION)]
-    assert {("Service", fallback.SERVICE), ("Secret", keys.NAME)} <= {*order}
+    assert {("Service", fallback.SERVICE), ("Secret", KEYS_OBJECT)} <= {*order}
 
 
 def test_an_uninstallation_ends_every_right_of_both_forms() -> None:

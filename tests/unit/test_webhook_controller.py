@@ -11,13 +11,13 @@ from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.controllers.webhook import keys
 from tenantry.controllers.webhook.controller import CONFIGURATIONS, ROLES, WebhookController
-from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE, WebhookPlace
+from tenantry.controllers.webhook.mutations import CONFIGURATION, KEYS_OBJECT, ROLE, WebhookPlace
 from tenantry.install import fallback, manifests
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
-SECRET = f"{SYSTEM_NAMESPACE}/{keys.NAME}"
+SECRET = f"{SYSTEM_NAMESPACE}/{KEYS_OBJECT}"
 KEPT = [(CONFIGURATIONS, CONFIGURATION), (keys.SECRETS, SECRET)]
 
 

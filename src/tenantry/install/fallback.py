@@ -19,8 +19,14 @@ import msgspec
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.marks import MADE_BY, SYSTEM_NAMESPACE
 from tenantry.api.model import KEEP, Json
-from tenantry.controllers.webhook import keys
-from tenantry.controllers.webhook.mutations import CONFIGURATION, ROLE, SERVICE_PORT, ServedMutation, mutations
+from tenantry.controllers.webhook.mutations import (
+    CONFIGURATION,
+    KEYS_OBJECT,
+    ROLE,
+    SERVICE_PORT,
+    ServedMutation,
+    mutations,
+)
 from tenantry.install import (
     approval,
     bandwidth,
@@ -150,7 +156,7 @@ def leftovers() -> list[Json]:
         (group, "MutatingWebhookConfiguration", "", CONFIGURATION),
         *((group, kind, "", f"{name}-applied") for kind in kinds for name in _REQUIRED),
         ("v1", "Service", SYSTEM_NAMESPACE, SERVICE),
-        ("v1", "Secret", SYSTEM_NAMESPACE, keys.NAME),
+        ("v1", "Secret", SYSTEM_NAMESPACE, KEYS_OBJECT),
     ]
     return [
         {"apiVersion": version, "kind": kind, "metadata": {"name": name, **({"namespace": space} if space else {})}}

@@ -205,13 +205,14 @@ def judged(found: Findings) -> HealthView:
     steps: list[str] = []
     operator = found.operator
     logs = "tenantry logs operator" if found.is_local else f"kubectl -n {marks.SYSTEM_NAMESPACE} describe pods"
+    started = ("tenantry up   # if it was started with --no-operator",) if found.is_local else ()
     if not operator.is_leading:
         wrong.append(
             f"the leader {operator.leader!r} does not renew its Lease"
             if operator.leader
             else "no operator leads: nothing is reconciled, and every guard of admission still refuses"
         )
-        steps.append(logs)
+        steps += [*started, logs]
     if operator.available_replicas < operator.replicas:
         wrong.append(f"{operator.available_replicas} of {operator.replicas} replicas of the operator are available")
         steps.append(logs)

@@ -25,6 +25,7 @@ from tenantry.controllers.webhook import keys
 from tenantry.controllers.webhook.keys import KeyPair, WebhookKeys
 from tenantry.controllers.webhook.mutations import (
     CONFIGURATION,
+    KEYS_OBJECT,
     ROLE,
     ServedMutation,
     WebhookPlace,
@@ -79,7 +80,7 @@ def of_secret() -> Watch:
         resource=keys.SECRETS,
         decode=stored,
         keys=lambda _: [KEY],
-        selectors={"fieldSelector": f"metadata.name={keys.NAME},metadata.namespace={SYSTEM_NAMESPACE}"},
+        selectors={"fieldSelector": f"metadata.name={KEYS_OBJECT},metadata.namespace={SYSTEM_NAMESPACE}"},
     )
 
 
@@ -96,7 +97,7 @@ def is_owned(live: Json, role: StoredJson) -> bool:
 
 def found_secret(cluster: Cluster) -> Json | None:
     """Return the Secret as the cache has it."""
-    found: StoredJson | None = cluster.cache(keys.SECRETS).get(f"{SYSTEM_NAMESPACE}/{keys.NAME}")
+    found: StoredJson | None = cluster.cache(keys.SECRETS).get(f"{SYSTEM_NAMESPACE}/{KEYS_OBJECT}")
     return found.value() if found is not None else None
 
 

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import serialization
 
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json, Resource
+from tenantry.controllers.webhook.mutations import KEYS_OBJECT
 
-NAME = "tenantry-webhook"
 MARK = "tenantry.dev/webhook"
 """The label of the Secret, by which it is cached apart from all others."""
 
@@ -106,7 +106,7 @@ def written(keys: WebhookKeys) -> Json:
         values["former.crt"] = keys.former
     return {
         "metadata": {
-            "name": NAME,
+            "name": KEYS_OBJECT,
             "namespace": SYSTEM_NAMESPACE,
             "labels": {MANAGED_BY: MANAGER, MARK: "keys"},
         },

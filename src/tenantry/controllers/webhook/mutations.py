@@ -27,6 +27,9 @@ from tenantry.policy.mutation import MutatingPolicy, MutationFacts
 CONFIGURATION = "tenantry-mutations"
 """The name of the MutatingWebhookConfiguration."""
 
+KEYS_OBJECT = "tenantry-webhook"
+"""The name of the Secret with the keys, here because `keys` imports cryptography, which commands load only on use."""
+
 ROLE = "tenantry-operator-webhook"
 """The ClusterRole with the operator's rights on it. It is installed, and owns what the operator writes."""
 
