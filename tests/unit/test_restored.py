@@ -227,6 +227,7 @@ def test_a_tenant_is_adopted_whole_or_not_at_all(backup: Dump) -> None:
     (problem,) = found.blocks
     assert "has no Subnamespace" in problem
     assert "/inner'" in problem
+    assert "with the finalizer tenantry.dev/subnamespace" in problem
 
 
 def test_a_namespace_keeps_its_kind(backup: Dump) -> None:
