@@ -129,6 +129,9 @@ def adopt(cli: Cli, name: str, spaces: list[str]) -> None:
     core, web = spaces
     uids = {each: cli.kubectl("get", "namespace", each, "-o", "jsonpath={.metadata.uid}").stdout for each in spaces}
     assert shares(cli, spaces) == {core: 3, web: 7}
+    cli.run("wait", "tenant", name, "--for", "condition=Stalled")
+    assert "delete" not in cli.run("tree", name).stdout
+    assert f"tenantry adopt --plan   # NotAdopted: {name}" in cli.run("status").stdout
     assert "`tenantry adopt --plan`" in cli.run("explain", "quota", name, "--want", "cpu=1", code=5).stderr
     (found,) = cli.json("adopt", name, "--plan", "-o", "json", code=1)
     assert [each["namespace"] for each in found["namespaces"]] == [web, core]
