@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance, Subnamespace
 from tenantry.api.tenantresourcequota import (
@@ -28,8 +28,8 @@ from tenantry.cli.kinds import ObjectSelection, told, told_key
 from tenantry.cli.sub import inheritance
 from tenantry.views.explain.quota import conclude
 from tenantry.views.objects import ResourceQuotaStatus, ResourceQuotaWithUsage
+from tenantry.views.quotas import part, shortages
 from tenantry.views.quotas import quota as view_of
-from tenantry.views.quotas import shortages
 from tenantry.world.explain.quota import PathNamespace
 from testkit.worlds import tenant
 
@@ -173,6 +173,10 @@ def test_a_child_stands_behind_its_own_parent() -> None:
     ]
     view = view_of("acme", trq(*shares), {})
     assert [each.namespace for each in view.tree] == ["acme", "web-1", "inner-1", "shop-1", "till-1"]
+    below = part(view, "web-1")
+    assert [(each.namespace, each.depth) for each in below.tree] == [("web-1", 0), ("inner-1", 1)]
+    with pytest.raises(NotFound, match="no share of namespace 'gone-1'"):
+        part(view, "gone-1")
 
 
 @pytest.mark.parametrize("tree", [None, trq(adjustments=(SALE,))])

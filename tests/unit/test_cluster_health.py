@@ -117,20 +117,32 @@ def _tenant(name: str, **conditions: ConditionStatus) -> Tenant:
     return Tenant(metadata=ObjectMeta(name=name), spec=spec, status=TenantStatus(conditions=found))
 
 
-def test_tenants_are_counted_by_condition() -> None:
+def test_each_tenant_is_counted_in_one_state() -> None:
     """A suspended tenant waits for no person; one without a condition is not reconciled yet."""
     yes, no = ConditionStatus.TRUE, ConditionStatus.FALSE
     view, waiting = count(
         [
-            _tenant("a", Ready=yes),
+            _tenant("a", Ready=yes, Expiring=yes),
             _tenant("b", Ready=yes, Suspended=yes),
             _tenant("c", Ready=no, Stalled=yes),
             _tenant("d"),
+            _tenant("e", Ready=no, Stalled=yes, Suspended=yes),
         ]
     )
-    assert (view.total, view.ready) == (4, 1)
-    assert view.conditions == {"NotReady": 2, reasons.STALLED: 1, reasons.SUSPENDED: 1}
+    assert (view.total, view.ready) == (5, 1)
+    assert view.states == {reasons.READY: 1, "NotReady": 1, reasons.STALLED: 1, reasons.SUSPENDED: 2}
+    assert view.conditions == {reasons.EXPIRING: 1}
     assert waiting == (("c", "Why"), ("d", "NotReconciled"))
+
+
+def test_the_first_line_counts_stalled_tenants_which_leave_the_cluster_healthy() -> None:
+    view = TenantsView(total=6, ready=5, states={reasons.READY: 5, reasons.STALLED: 1}, conditions={"Expiring": 2})
+    health = judged(replace(GOOD, tenants=view, waiting=(("umbrella", reasons.NOT_ADOPTED), ("legacy", "Why"))))
+    assert health.healthy is True
+    shown = output.plain(*lines(health, NOW, wide=False))
+    assert shown[0] == f"Healthy: Tenantry {__version__} on Kubernetes v1.36.3; 1 of 6 tenants Stalled"
+    assert any(line.endswith("6: 5 Ready, 1 Stalled; conditions: 2 Expiring") for line in shown)
+    assert health.next == ("tenantry adopt --plan   # NotAdopted: umbrella", "tenantry describe tenant legacy   # Why")
 
 
 @pytest.mark.parametrize(("annotation", "version"), [("0.9/pod_1", "0.9"), ("0.9/pod_0", ""), ("", ""), ("0.9", "")])

@@ -87,6 +87,18 @@ def test_a_new_child_is_shown_with_its_share_and_what_its_parent_keeps() -> None
         assert msgspec.json.encode(live.get("spec")) == msgspec.json.encode(each.after.get("spec")), each.key
 
 
+@pytest.mark.parametrize(("cpu", "fits"), [(3, False), (1, True)])
+def test_a_child_of_a_new_tenant_that_asks_for_more_than_its_quota_is_blocked(cpu: int, fits: bool) -> None:  # noqa: FBT001 - a column of the table
+    """E09: both are in the files, and the API server, which has neither, cannot refuse the child yet."""
+    world = _world()
+    new = tenant("small", quota={"requests.cpu": 2})
+    children = [_subnamespace("big", "small", cpu), _subnamespace("other", "small", 1)]
+    found = _find(world, manifests=Manifests([new], children))
+    assert {"Tenant small", "Subnamespace small/big", "Subnamespace small/other"} <= set(_titles(found))
+    assert [each.reason for each in found.blocked] == ([] if fits else [reasons.QUOTA_INSUFFICIENT])
+    assert fits or found.blocked[0].message.startswith("Subnamespace 'small/big': ")
+
+
 def _place(kind: str, key: str) -> tuple[Resource, str]:
     return next((resource, key) for resource in KINDS if resource.kind == kind)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Resource
@@ -163,6 +163,13 @@ def test_velero_brings_a_tenant_back_while_the_operator_works(backup: Dump) -> N
 
     site.restore(sorted(backup, key=by_velero), after)
     assert len(site.seen) == 3
+    ready = {it["type"]: it for it in site.world.get(Tenant.resource, "acme")["status"]["conditions"]}["Ready"]
+    assert ready["reason"] == reasons.NOT_ADOPTED
+    assert "`tenantry adopt --plan`" in ready["message"]
+    assert "delete" not in ready["message"]
+    team = {it["type"]: it for it in site.world.get(Subnamespace.resource, "acme/team")["status"]["conditions"]}
+    assert team["Ready"]["reason"] == reasons.NOT_A_TENANTS_NAMESPACE
+    assert "`tenantry adopt`" in team["Ready"]["message"]
     (found,) = site.plan()
     assert [each.namespace.rpartition("-")[0] or each.namespace for each in found.namespaces] == [
         "inner",
@@ -227,6 +234,7 @@ def test_a_tenant_is_adopted_whole_or_not_at_all(backup: Dump) -> None:
     (problem,) = found.blocks
     assert "has no Subnamespace" in problem
     assert "/inner'" in problem
+    assert "with the finalizer tenantry.dev/subnamespace" in problem
 
 
 def test_a_namespace_keeps_its_kind(backup: Dump) -> None:

@@ -17,6 +17,7 @@ from tenantry.cli import durations, flags, output, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import confirm
 from tenantry.cli.diff import DIFFERENCES
+from tenantry.cli.paths import TENANT_NAME
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", type=TENANT_NAME, shell_complete=candidates.tenants)
 @click.option("--plan", "plans", is_flag=True, help="Print what would be adopted, and change nothing.")
 @flags.yes_option
 @durations.timeout_option("2m", "Deadline until the adopted tenants are ready, as in 30s or 5m.")

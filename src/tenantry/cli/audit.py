@@ -12,7 +12,7 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.cli import output, session
 from tenantry.cli.completion import candidates
-from tenantry.cli.paths import NAMESPACE
+from tenantry.cli.paths import NAMESPACE, TENANT_NAME
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _COLORS = {"Passed": "green", "Failed": "red", "Skipped": "yellow", "Error": "ma
 
 @click.command()
 @takes_target
-@click.argument("tenant", required=False, default="", shell_complete=candidates.tenants)
+@click.argument("tenant", required=False, default="", type=TENANT_NAME, shell_complete=candidates.tenants)
 @click.option(
     "-n",
     "--namespace",

@@ -21,7 +21,7 @@ from tenantry.cli import controlplane, flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import read_existing
 from tenantry.cli.kinds import ObjectSelection
-from tenantry.cli.paths import NAMESPACED_NAME
+from tenantry.cli.paths import NAMESPACED_NAME, TENANT_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.engine.conditions import find, is_true
@@ -113,7 +113,7 @@ _dry_run_option = click.option(
 
 @click.command("convert")
 @takes_target
-@click.argument("tenant_name", metavar="NAME", shell_complete=candidates.tenants)
+@click.argument("tenant_name", metavar="NAME", type=TENANT_NAME, shell_complete=candidates.tenants)
 @_to_option
 @_dry_run_option
 @flags.takes_wait(timeout="10m")

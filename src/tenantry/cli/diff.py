@@ -11,6 +11,7 @@ import click
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.cli import output, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.paths import TENANT_NAME
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ DIFFERENCES = 1
 
 @click.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", type=TENANT_NAME, shell_complete=candidates.tenants)
 @click.option(
     "-f",
     "--filename",

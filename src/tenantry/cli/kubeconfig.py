@@ -10,6 +10,7 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.owner import OwnerKind
 from tenantry.cli import controlplane, durations, output, place, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.paths import TENANT_OR_PATH
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_target
-@click.option("--tenant", metavar="TENANT", shell_complete=candidates.tenants, help="Tenant of the user.")
+@click.option(
+    "--tenant",
+    metavar="TENANT",
+    type=TENANT_OR_PATH,
+    shell_complete=candidates.tenants,
+    help="Tenant of the user, or the path to a namespace of its tree.",
+)
 @place.takes_namespace("Namespace of the user, in a tenant's tree.")
 @click.option(
     "--user",
@@ -44,6 +51,7 @@ def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str 
     \b
       tenantry kubeconfig --tenant acme > acme.kubeconfig
       kubectl --kubeconfig acme.kubeconfig get pods
+      tenantry kubeconfig -n acme/shop > shop.kubeconfig
       tenantry kubeconfig -n shop-48940d7599eb15bb --user bob > bob.kubeconfig
     """
     if tenant is not None and namespace:

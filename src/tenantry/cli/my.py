@@ -11,6 +11,7 @@ import click
 from tenantry.api.errors import InputError
 from tenantry.cli import output, place, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.paths import TENANT_OR_PATH
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ NOTHING = 1
 
 @click.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", type=TENANT_OR_PATH, shell_complete=candidates.tenants)
 @place.takes_namespace("Only show this namespace, and the namespaces below it.")
 @output.output_option("json", "yaml")
 def my(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:
@@ -36,6 +37,7 @@ def my(target: Target, *, names: tuple[str, ...], namespace: str, form: str | No
     \b
       tenantry my
       tenantry my acme
+      tenantry my acme/web
       tenantry my -n web-d5903d54abcc14f1 -o json
     """
     if names and namespace:

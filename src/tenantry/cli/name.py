@@ -29,7 +29,7 @@ _UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 @click.command()
 @may_take_target
 @click.argument("parent", metavar="PARENT", shell_complete=candidates.namespaces)
-@click.argument("child", metavar="NAME")
+@click.argument("child", metavar="[NAME]", required=False, default="")
 @click.option("--tenant", default="", metavar="TENANT", help="Tenant of the parent (default: read from the cluster).")
 @click.option("--tenant-uid", default="", metavar="UID", help="Uid of the tenant; then no cluster is needed.")
 @click.option(
@@ -44,13 +44,22 @@ def name(
     r"""Print the name of the namespace of the Subnamespace NAME in the namespace PARENT; neither needs to exist.
 
     It is NAME-DIGITS. The digits are the first 16 of the SHA-256 of TENANT-UID/PARENT/NAME, with CLUSTER-UID/ before
-    that for a federated Subnamespace. If the Subnamespace exists, the name is that of its namespace.
+    that for a federated Subnamespace. If the Subnamespace exists, the name is that of its namespace. PARENT/NAME is the
+    same as PARENT NAME.
 
     \b
       tenantry name acme web
       tenantry name acme/web staging
+      tenantry name acme/web/staging
       tenantry name acme web --tenant-uid 0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64
     """
+    if not child:
+        parent, slash, child = parent.rpartition("/")
+        if not slash:
+            raise InputError(
+                f"name both PARENT and NAME, as in `tenantry name {child} web`, or the path PARENT/NAME, as in"
+                f" `tenantry name {child}/web`"
+            )
     if tenant and tenant_uid:
         raise InputError("give either --tenant or --tenant-uid, not both")
     # Any valid spec: only the name is checked.
@@ -107,6 +116,12 @@ async def _tenant_uid(client: Client, parent: str, tenant: str) -> str:
         namespace = await client.get(Namespace, parent)
     except NotFound as error:
         raise NotFound(f"there is no namespace {parent!r}; for one that is still to come, {hint}") from error
+    except Forbidden as error:
+        raise Forbidden(
+            f"you may not read namespace {parent!r}, which has the uid of its tenant: {hint}; `tenantry my` shows the"
+            f" names of your own namespaces; the API server said: {error}",
+            status=error.status,
+        ) from error
     uid = namespace.metadata.labels.get(marks.TENANT_UID, "")
     if not uid:
         raise InputError(f"the namespace {parent!r} does not belong to a tenant; {hint}")

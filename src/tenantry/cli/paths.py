@@ -2,19 +2,21 @@
 
 The namespace of a Subnamespace has digits in its name that no person remembers. Every option and argument for a
 namespace has the type `NAMESPACE`, and every argument for the name of an object in a namespace has the type
-`NAMESPACED_NAME`: `acme/web/staging` is `staging -n acme/web`. `target.takes_target` resolves the paths in both before
+`NAMESPACED_NAME`: `acme/web/staging` is `staging -n acme/web`. Where a tenant or a part of it can be meant, the type is
+`TENANT_OR_PATH`: `tree acme/web` is `tree -n acme/web`. `target.takes_target` resolves the paths in all of them before
 the command begins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import click
+from typing_extensions import override
 
-from tenantry.api.errors import InputError, NotFound
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
 from tenantry.api.subnamespace import Subnamespace
 
@@ -45,6 +47,33 @@ class NamespacedNameType(click.types.StringParamType):
 NAMESPACED_NAME = NamespacedNameType()
 
 
+class TenantOrPathType(click.types.StringParamType):
+    """A click type: the name of a tenant, or a path to a namespace of its tree.
+
+    The command has an argument `namespace`, too: a path is the same as that.
+    """
+
+
+TENANT_OR_PATH = TenantOrPathType()
+
+
+class TenantNameType(click.types.StringParamType):
+    """A click type: the name of a tenant, for commands that do nothing with a part of its tree."""
+
+    @override
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value)
+        if "/" in name:
+            raise InputError(
+                f"{name[:80]!r} is a path to a namespace, and this command takes whole tenants: name the tenant, as in"
+                " acme"
+            )
+        return name
+
+
+TENANT_NAME = TenantNameType()
+
+
 def resolved(target: Target, given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of the current command that paths decide, with names in place of the paths.
 
@@ -66,8 +95,25 @@ def resolved(target: Target, given: Mapping[str, object]) -> dict[str, object]:
             wanted["namespace"] = parent_of(texts, wanted.get("namespace", ""))
             bare = tuple(text.rpartition("/")[2] for text in texts)
             names[each.name or ""] = bare if isinstance(value, tuple) else bare[0]
+        if each.type is TENANT_OR_PATH and any("/" in text for text in texts):
+            wanted["namespace"] = _only_path(texts, wanted.get("namespace", ""))
+            names[each.name or ""] = () if isinstance(value, tuple) else None
     namespaces = {key: text for key, text in wanted.items() if "/" in text or (names and key == "namespace")}
     return {**names, **resolve(target, namespaces)} if namespaces else {}
+
+
+def _only_path(texts: Sequence[str], namespace: str) -> str:
+    """Return the path that stands in place of a tenant.
+
+    Raises:
+        InputError: There is another tenant or path beside it, or -n.
+    """
+    path = next(text for text in texts if "/" in text)
+    if len(texts) > 1:
+        raise InputError(f"{path!r} is a path to a namespace: give it alone")
+    if namespace:
+        raise InputError(f"{path!r} is a path: leave --namespace out, or give only --namespace")
+    return path
 
 
 def parent_of(texts: Iterable[str], namespace: str) -> str:
@@ -135,6 +181,7 @@ async def namespace_of(client: Client, text: str) -> str:
     Raises:
         NotFound: There is no such Subnamespace.
         InputError: It has no namespace yet.
+        Forbidden: The user may not read the namespaces that the path passes.
     """
     here, *names = text.split("/")
     for name in names:
@@ -144,6 +191,13 @@ async def namespace_of(client: Client, text: str) -> str:
             raise NotFound(
                 f"{text!r} leads nowhere: namespace {here!r} has no subnamespace {name!r};"
                 f" `tenantry sub list -n {here}` lists those that there are"
+            ) from error
+        except Forbidden as error:
+            # The owner of a Subtenant may not read the namespaces above it.
+            raise Forbidden(
+                f"you may not follow {text!r} through namespace {here!r}: give the name of the namespace itself, which"
+                f" the context of your kubeconfig names and `tenantry my` shows; the API server said: {error}",
+                status=error.status,
             ) from error
         if not found.status.namespace:
             raise InputError(

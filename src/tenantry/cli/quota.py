@@ -21,10 +21,11 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
 )
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, flags, kinds, output, refusals, session
+from tenantry.cli import durations, flags, kinds, output, place, refusals, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.groupflags import leading_flags
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import TENANT_NAME, TENANT_OR_PATH
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
 from tenantry.world import quantity
@@ -81,19 +82,31 @@ def quota() -> None:
 
 @quota.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", type=TENANT_OR_PATH, shell_complete=candidates.tenants)
+@place.takes_namespace("Only show this namespace and the namespaces below it.")
 @output.output_option("json")
-def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
-    """Print what each namespace with all below it is assigned and uses, and what is free.
+def show(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:
+    r"""Print what each namespace with all below it is assigned and uses, and what is free.
 
     OWN FREE can be used in the namespace itself, or granted to another child. The share of a claim of nodes is used by
     the namespaces whose pods run on these nodes, that of a control plane by its process. HELD is what a peer may have
     of the quota: it keeps that while it does not answer. GIVEN is what it should have.
+
+    \b
+      tenantry quota show acme
+      tenantry quota show acme/web
     """
+    if names and namespace:
+        raise InputError("give either names of tenants or --namespace, not both")
 
     async def read(client: Client) -> list[QuotaView]:
         from tenantry.views import owned, quotas
 
+        if namespace:
+            part, is_partial = await quotas.read_below(client, namespace)
+            if is_partial:
+                output.talk(owned.NOTE)
+            return [part]
         found = await owned.read(client, names)
         if found.is_partial:
             output.talk(owned.NOTE)
@@ -168,7 +181,7 @@ def _signed(resources: Mapping[str, str | int]) -> str:
 
 @quota.command()
 @takes_target
-@click.argument("tenant", metavar="TENANT", shell_complete=candidates.tenants)
+@click.argument("tenant", metavar="TENANT", type=TENANT_NAME, shell_complete=candidates.tenants)
 @click.argument("adjustment", metavar="NAME")
 @click.option(
     "--by",
@@ -217,7 +230,7 @@ def adjust(
 
 @quota.command()
 @takes_target
-@click.argument("tenant", metavar="TENANT", shell_complete=candidates.tenants)
+@click.argument("tenant", metavar="TENANT", type=TENANT_NAME, shell_complete=candidates.tenants)
 @click.argument("adjustment", metavar="NAME")
 @flags.takes_wait()
 def unadjust(target: Target, *, tenant: str, adjustment: str, seconds: int | None) -> None:

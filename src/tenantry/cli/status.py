@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import msgspec
 
+from tenantry.api import reasons
 from tenantry.api.errors import ConfigError, LocalError, TenantryError, Unreachable
 from tenantry.cli import durations, output, session
 from tenantry.cli.local import status as local
@@ -36,9 +37,11 @@ def status(context: click.Context, find: Callable[[], Target], *, only_local: bo
     r"""Show whether Tenantry works in a cluster, and what to do next.
 
     Healthy means: a leader of the operator renews its Lease, its replicas are available, the installed policies,
-    bindings, kinds and roles are those of this version, and all components of a local cluster are Ready. Tenants that
-    are not ready do not count. Exit code: 0 healthy, 1 not, 5 a part could not be checked or may not be read; 3 there
-    is no cluster. With --local: 0, or 4 if a named cluster is not Ready.
+    bindings, kinds and roles are those of this version, and all components of a local cluster are Ready. A tenant that
+    is Stalled or not ready leaves the cluster healthy, because the owner's objects can be the cause; the first line
+    counts the Stalled ones, and the next steps name both. Each tenant is counted in one state. Exit code: 0 healthy, 1
+    not, 5 a part could not be checked or may not be read; 3 there is no cluster. With --local: 0, or 4 if a named
+    cluster is not Ready.
 
     \b
       tenantry status
@@ -140,7 +143,7 @@ def lines(health: HealthView, now: datetime, *, wide: bool) -> list[Part]:
     if health.pending_requests is not None:
         rows.append(("requests", f"{health.pending_requests} wait for a decision"))
     return [
-        f"{word}: {installed} on Kubernetes {health.kubernetes}",
+        f"{word}: {installed} on Kubernetes {health.kubernetes}{_stalled(health.tenants)}",
         *([output.indented(output.pairs(rows))] if health.installed else []),
         *(f"  problem: {each}" for each in health.problems),
         *(f"  differs: {each}" for each in health.differences or () if wide),
@@ -167,5 +170,12 @@ def _installed(health: HealthView) -> str:
 
 
 def _tenants(tenants: TenantsView) -> str:
-    others = [f"{number} {name}" for name, number in tenants.conditions.items()]
-    return f"{tenants.total}: {', '.join([f'{tenants.ready} Ready', *others])}"
+    states = [f"{number} {name}" for name, number in tenants.states.items() if name != reasons.READY]
+    conditions = [f"{number} {name}" for name, number in tenants.conditions.items()]
+    counted = f"{tenants.total}: {', '.join([f'{tenants.ready} Ready', *states])}"
+    return f"{counted}; conditions: {', '.join(conditions)}" if conditions else counted
+
+
+def _stalled(tenants: TenantsView | None) -> str:
+    number = tenants.states.get(reasons.STALLED, 0) if tenants is not None else 0
+    return f"; {number} of {tenants.total} tenants Stalled" if tenants is not None and number else ""

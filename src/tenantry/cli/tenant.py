@@ -32,6 +32,7 @@ from tenantry.cli.cluster import sizing
 from tenantry.cli.completion import candidates
 from tenantry.cli.convert import convert_tenant
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import TENANT_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.world.validation import validate_tenant
@@ -171,7 +172,9 @@ async def _refuse_taken(client: Client, name: str) -> NoReturn:
 
 @tenant.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", type=TENANT_NAME, shell_complete=candidates.tenants
+)
 @flags.takes_wait()
 def suspend(target: Target, *, names: tuple[str, ...], seconds: int | None) -> None:
     """Suspend tenants: only administrators have access, nothing new can be created, nothing is lost."""
@@ -181,7 +184,9 @@ def suspend(target: Target, *, names: tuple[str, ...], seconds: int | None) -> N
 
 @tenant.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", type=TENANT_NAME, shell_complete=candidates.tenants
+)
 @flags.takes_wait()
 def resume(target: Target, *, names: tuple[str, ...], seconds: int | None) -> None:
     """Resume suspended tenants as they were."""
@@ -212,7 +217,9 @@ def _switch(
 
 @tenant.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", type=TENANT_NAME, shell_complete=candidates.tenants
+)
 @flags.renewal_option
 def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
     r"""Change when tenants expire; a tenant that has expired resumes.
@@ -228,7 +235,7 @@ def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
 
 @tenant.command("add-owner")
 @takes_target
-@click.argument("tenant_name", metavar="TENANT", shell_complete=candidates.tenants)
+@click.argument("tenant_name", metavar="TENANT", type=TENANT_NAME, shell_complete=candidates.tenants)
 @flags.owners_argument
 @flags.takes_wait()
 def add_owner(target: Target, *, tenant_name: str, added: tuple[Owner, ...], seconds: int | None) -> None:
@@ -244,7 +251,7 @@ def add_owner(target: Target, *, tenant_name: str, added: tuple[Owner, ...], sec
 
 @tenant.command("remove-owner")
 @takes_target
-@click.argument("tenant_name", metavar="TENANT", shell_complete=candidates.tenants)
+@click.argument("tenant_name", metavar="TENANT", type=TENANT_NAME, shell_complete=candidates.tenants)
 @removal.removal_options
 def remove_owner(target: Target, *, tenant_name: str, **choices: Unpack[removal.Choices]) -> None:
     r"""Remove an owner from a tenant, and end the tokens of ServiceAccounts that this owner may hold.

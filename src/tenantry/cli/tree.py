@@ -25,6 +25,7 @@ from tenantry.api.tenantresourcequota import ClaimKind
 from tenantry.api.wording import shortened
 from tenantry.cli import output, place, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.paths import TENANT_OR_PATH
 from tenantry.cli.target import Target, takes_target
 from tenantry.world import quantity
 
@@ -52,7 +53,7 @@ _ORDINARY = {reasons.KERNEL_SHARED}
 
 @click.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", type=TENANT_OR_PATH, shell_complete=candidates.tenants)
 @place.takes_namespace("Draw only this namespace and the namespaces below it; needs an owner's rights there.")
 @output.output_option("json")
 def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:
@@ -63,6 +64,7 @@ def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | 
     \b
       tenantry tree
       tenantry tree acme -o json
+      tenantry tree acme/web
       tenantry tree -n web-03b858802008a32a
     """
     if names and namespace:

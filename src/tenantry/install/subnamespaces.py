@@ -154,6 +154,12 @@ def _quota(other: Named) -> list[Json]:
 
     The parent's own ResourceQuota is the parameter: it can give its unused amounts. The operator checks again, for the
     whole tree.
+
+    A backup has the ResourceQuota of a parent without the shares of its children. So the ResourceQuota of a restored
+    parent cannot give these shares a second time, and no Subnamespace with more than the parent keeps could come back.
+    An administrator may therefore create one that has the operator's finalizer already, as only a backup has it: the
+    operator grants no share beyond the tenant's quota. Labels of namespaces cannot show whether a tree is adopted,
+    because a backup has them, too.
     """
     normal = "(k.matches('^(cpu|memory|ephemeral-storage|storage|hugepages-.*)$') ? 'requests.' + k : k)"
     hard = "(has(object.spec.quota) && has(object.spec.quota.hard) ? object.spec.quota.hard : {})"
@@ -195,7 +201,8 @@ def _quota(other: Named) -> list[Json]:
     )
     param = {"apiVersion": "v1", "kind": "ResourceQuota"}
     reference = {"name": "tenantry-quota", "parameterNotFoundAction": "Allow"}
-    making = {**enough, "expression": f"request.operation == 'UPDATE' || {enough['expression']}"}
+    restored = f"has(object.metadata.finalizers) && '{marks.FINALIZER}' in object.metadata.finalizers && {ADMINISTER}"
+    making = {**enough, "expression": f"request.operation == 'UPDATE' || {enough['expression']} || ({restored})"}
     # A growing share may wait for a sibling that is about to shrink: the user is warned, and the condition names the
     # shortage until it is over. Requests that do not change the share are not checked.
     changes = {

@@ -6,7 +6,7 @@
     Tenants, requests     ─► how many are in which state             ─┘
 
 Tenants do not decide about the health: a tenant that is not ready waits for its owner or an administrator, and the
-next steps name it.
+next steps name it. Otherwise an owner, whose objects can make a tenant Stalled, could make the cluster unhealthy.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 SHOWN_TENANTS = 3
 """How many tenants that wait for a person the next steps name."""
+
+
+_STATES = (reasons.SUSPENDED, reasons.STALLED, reasons.READY)
+"""The conditions that are states of a tenant, in the order in which they count."""
+_NOT_READY = "NotReady"
 
 
 class _Wanted(Model, frozen=True, kw_only=True):
@@ -91,11 +96,13 @@ class TenantsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         total: How many there are.
         ready: Those that are Ready and not suspended.
-        conditions: Condition to the number of tenants that have it, beside Ready; `NotReady` for those without.
+        states: State to the number of tenants in it. Each tenant is in one: Suspended, else Stalled, Ready or NotReady.
+        conditions: Other condition to the number of tenants for which it is True.
     """
 
     total: int = 0
     ready: int = 0
+    states: dict[str, int] = {}
     conditions: dict[str, int] = {}
 
 
@@ -227,9 +234,7 @@ def judged(found: Findings) -> HealthView:
         steps.append(_installation(found))
     elif found.differences is None:
         unknown.append("the installed objects were not compared: that needs the rights of an administrator")
-    steps += [f"tenantry describe tenant {name}   # {why}" for name, why in found.waiting[:SHOWN_TENANTS]]
-    if len(found.waiting) > SHOWN_TENANTS:
-        steps.append(f"tenantry get tenants   # {len(found.waiting)} are not ready")
+    steps += _next_for_tenants(found.waiting)
     if found.pending_requests:
         steps.append(f"tenantry request list --pending   # {found.pending_requests} wait for a decision")
     if found.tenants is not None and not found.tenants.total and not wrong:
@@ -262,6 +267,16 @@ async def _release(client: Client) -> HelmRelease | None:
     with contextlib.suppress(Forbidden):
         return await installations.release(client)
     return None
+
+
+def _next_for_tenants(waiting: Sequence[tuple[str, str]]) -> list[str]:
+    restored = [name for name, why in waiting if why == reasons.NOT_ADOPTED]
+    others = [(name, why) for name, why in waiting if why != reasons.NOT_ADOPTED]
+    steps = [f"tenantry adopt --plan   # {reasons.NOT_ADOPTED}: {shortened(restored)}"] if restored else []
+    steps += [f"tenantry describe tenant {name}   # {why}" for name, why in others[:SHOWN_TENANTS]]
+    if len(others) > SHOWN_TENANTS:
+        steps.append(f"tenantry get tenants   # {len(waiting)} are not ready")
+    return steps
 
 
 async def _differences(client: Client, installed: str) -> tuple[str, ...] | None:
@@ -340,20 +355,24 @@ async def _tenants(client: Client) -> tuple[TenantsView | None, tuple[tuple[str,
 
 
 def count(found: Sequence[Tenant]) -> tuple[TenantsView, tuple[tuple[str, str], ...]]:
-    """Return the numbers of tenants by condition, and those that wait for a person, with the reasons."""
-    counts: Counter[str] = Counter()
+    """Return the numbers of tenants by state and condition, and those that wait for a person, with the reasons."""
+    states: Counter[str] = Counter()
+    others: Counter[str] = Counter()
     waiting: list[tuple[str, str]] = []
     for each in found:
         conditions = each.status.conditions
-        suspended = is_true(conditions, reasons.SUSPENDED)
         ready = find(conditions, reasons.READY)
-        is_ready = is_true(conditions, reasons.READY)
-        counts.update(one.type for one in conditions if one.type != reasons.READY and one.status == "True")
-        counts.update(["Ready"] if is_ready and not suspended else [] if is_ready else ["NotReady"])
-        if not is_ready and not suspended:
+        state = next((one for one in _STATES if is_true(conditions, one)), _NOT_READY)
+        states[state] += 1
+        others.update(one.type for one in conditions if one.type not in _STATES and one.status == "True")
+        if not is_true(conditions, reasons.READY) and state != reasons.SUSPENDED:
             waiting.append((each.metadata.name, ready.reason if ready is not None else "NotReconciled"))
-    ready_count = counts.pop("Ready", 0)
-    view = TenantsView(total=len(found), ready=ready_count, conditions=dict(sorted(counts.items())))
+    view = TenantsView(
+        total=len(found),
+        ready=states[reasons.READY],
+        states=dict(sorted((+states).items())),
+        conditions=dict(sorted(others.items())),
+    )
     return view, tuple(sorted(waiting))
 
 

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
+from itertools import takewhile
 
 import msgspec
 
-from tenantry.api.marks import PARENT
+from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.marks import PARENT, TENANT
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
@@ -22,8 +24,11 @@ from tenantry.api.tenantresourcequota import (
 )
 from tenantry.api.wording import shortened
 from tenantry.controllers.quota.effective import effective_quota
+from tenantry.engine.reader import ObjectReader
 from tenantry.views.objects import NamespaceWithPhase, ResourceQuotaWithUsage
 from tenantry.views.snapshot import Snapshot
+from tenantry.views.snapshot import read as read_snapshot
+from tenantry.views.snapshot import read_below as read_snapshot_below
 from tenantry.world import quantity
 from tenantry.world.shares.amounts import Amounts, add, read, spell, spelled, total
 from tenantry.world.shares.share import PLANE
@@ -119,7 +124,10 @@ def quota(
 
 
 def _visible(
-    tenant: str, namespaces: Sequence[NamespaceWithPhase], by_namespace: Mapping[str, ResourceQuotaWithUsage]
+    tenant: str,
+    namespaces: Sequence[NamespaceWithPhase],
+    by_namespace: Mapping[str, ResourceQuotaWithUsage],
+    top: str = "",
 ) -> QuotaView:
     """Return the division of a quota as far as its namespaces may be read: sums of their ResourceQuotas."""
     below: dict[str, list[str]] = defaultdict(list)
@@ -147,9 +155,51 @@ def _visible(
         )
         return assigned, used
 
-    assigned, used = add_up(tenant, "", 0)
+    assigned, used = add_up(top or tenant, "", 0)
     tree = tuple(_view(share, by_namespace.get(share.namespace)) for share in shares)
     return QuotaView(tenant=tenant, hard=spelled(assigned), used=spelled(used), tree=tree)
+
+
+async def read_below(reader: ObjectReader, namespace: str) -> tuple[QuotaView, bool]:
+    """Return the quota of a namespace with all below it, and whether the user may read only a part of that.
+
+    Raises:
+        Forbidden: The user may not read the namespace.
+        InputError: The namespace belongs to no tenant.
+        NotFound: There is no such namespace, or it has no share yet.
+    """
+    found = await read_snapshot_below(reader, namespace)
+    tenant = found.namespaces[0].metadata.labels.get(TENANT, "")
+    if not tenant:
+        raise InputError(f"the namespace {namespace!r} belongs to no tenant")
+    try:
+        whole = quotas(await read_snapshot(reader, (tenant,)))[0]
+    except Forbidden:
+        by_namespace = {each.metadata.namespace: each for each in found.quotas}
+        return _visible(tenant, found.namespaces, by_namespace, namespace), True
+    return part(whole, namespace), False
+
+
+def part(whole: QuotaView, namespace: str) -> QuotaView:
+    """Return a namespace of a tenant with all below it.
+
+    Raises:
+        NotFound: The namespace has no share yet, or is one of those that are not listed.
+    """
+    at = next((number for number, each in enumerate(whole.tree) if each.namespace == namespace), None)
+    if at is None:
+        raise NotFound(f"the quota of tenant {whole.tenant!r} lists no share of namespace {namespace!r}")
+    top = whole.tree[at]
+    below = takewhile(lambda each: each.depth > top.depth, whole.tree[at + 1 :])
+    tree = tuple(msgspec.structs.replace(each, depth=each.depth - top.depth) for each in (top, *below))
+    names = {each.namespace for each in tree}
+    return QuotaView(
+        tenant=whole.tenant,
+        hard=top.assigned,
+        used=top.used,
+        tree=tree,
+        clusters=tuple(each for each in whole.clusters if each.namespace in names),
+    )
 
 
 def _view(share: ShareStatus, own: ResourceQuotaWithUsage | None) -> ShareView:

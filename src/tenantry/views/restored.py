@@ -146,7 +146,10 @@ def _child(
     """
     meta = found.metadata
     if wanted is None:
-        told = "restore it, or delete the namespace or take off its label tenantry.dev/kind"
+        told = (
+            f"restore it with the finalizer {marks.FINALIZER} that the backup has, or delete the namespace or take off"
+            f" its label {marks.KIND}"
+        )
         return f"namespace {meta.name!r} has no Subnamespace {key!r}: {told}", None
     if meta.deletion_timestamp:
         return f"namespace {meta.name!r} is being deleted", None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,9 @@ import msgspec
 import pytest
 from cli_command import PATIENCE, Cli
 
+from tenantry.api.marks import FINALIZER
+from tenantry.api.reasons import QUOTA_INSUFFICIENT
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.bench.hold import held_operator
 from tenantry.kube.client import Client
 
@@ -19,6 +23,16 @@ Json = dict[str, Any]
 KINDS = "limitranges,pods,configmaps,networkpolicies,resourcequotas,rolebindings,sliceclaims,subnamespaces"
 """In the order of Velero: what follows namespaces, Secrets and ConfigMaps has no order but that of names."""
 KEPT = ("name", "namespace", "labels", "annotations", "finalizers")
+CPU = "jsonpath={.spec.hard.requests\\.cpu}"
+GREEDY: Json = {
+    "apiVersion": Subnamespace.resource.api_version,
+    "kind": Subnamespace.resource.kind,
+    "spec": {
+        "mode": "Workspace",
+        "owners": [{"kind": "User", "name": "ada"}],
+        "quota": {"hard": {"cpu": "4"}},
+    },
+}
 POD: Json = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -39,10 +53,10 @@ POD: Json = {
 
 @pytest.fixture
 def name(cli: Cli) -> Iterator[str]:
-    """The name of a tenant of 10 CPUs with a workspace of 4, in which a pod runs."""
+    """The name of a tenant of 10 CPUs with a workspace of 7, which is more than the core namespace keeps."""
     made = f"r{uuid.uuid4().hex[:8]}"
     cli.run("tenant", "create", made, "--owner", "ada", "--quota", "cpu=10", "--wait")
-    cli.run("sub", "create", "web", "-n", made, "--quota", "cpu=4", "--wait")
+    cli.run("sub", "create", "web", "-n", made, "--quota", "cpu=7", "--wait")
     cli.run("wait", "trq", made)
     yield made
     cli.run("delete", "tenant", made, "--yes", "--no-wait")
@@ -74,7 +88,17 @@ def restore(cli: Cli, found: list[Json], seen: set[str]) -> None:
         assert done.returncode == 0 or "AlreadyExists" in done.stderr, done.stderr
         if each["kind"] == "Namespace":
             seen.add(each["metadata"]["name"])
+        if each["kind"] == "ResourceQuota":
+            # Kubernetes writes the status a moment later, and admission counts with what is in force.
+            await_in_force(cli, each)
         assert seen <= alive(cli)
+
+
+def await_in_force(cli: Cli, quota: Json) -> None:
+    meta = quota["metadata"]
+    condition = "--for=jsonpath={.status.hard}"
+    done = cli.kubectl("wait", "resourcequota", meta["name"], "-n", meta["namespace"], condition, PATIENCE)
+    assert done.returncode == 0, done.stderr
 
 
 def alive(cli: Cli) -> set[str]:
@@ -84,9 +108,8 @@ def alive(cli: Cli) -> set[str]:
 
 
 def shares(cli: Cli, spaces: list[str]) -> dict[str, int]:
-    path = "jsonpath={.spec.hard.requests\\.cpu}"
     return {
-        each: int(cli.kubectl("get", "resourcequota", "tenantry-quota", "-n", each, "-o", path).stdout)
+        each: int(cli.kubectl("get", "resourcequota", "tenantry-quota", "-n", each, "-o", CPU).stdout)
         for each in spaces
     }
 
@@ -105,19 +128,42 @@ def lose(cli: Cli, name: str) -> tuple[list[str], list[Json]]:
 def adopt(cli: Cli, name: str, spaces: list[str]) -> None:
     core, web = spaces
     uids = {each: cli.kubectl("get", "namespace", each, "-o", "jsonpath={.metadata.uid}").stdout for each in spaces}
-    assert shares(cli, spaces) == {core: 6, web: 4}
+    assert shares(cli, spaces) == {core: 3, web: 7}
+    cli.run("wait", "tenant", name, "--for", "condition=Stalled")
+    assert "delete" not in cli.run("tree", name).stdout
+    assert f"tenantry adopt --plan   # NotAdopted: {name}" in cli.run("status").stdout
+    assert "`tenantry adopt --plan`" in cli.run("explain", "quota", name, "--want", "cpu=1", code=5).stderr
     (found,) = cli.json("adopt", name, "--plan", "-o", "json", code=1)
     assert [each["namespace"] for each in found["namespaces"]] == [web, core]
     assert found["blocks"] == []
     cli.run("adopt", name, "--yes")
     cli.run("wait", "trq", name)
-    assert shares(cli, spaces) == {core: 6, web: 4}
+    assert shares(cli, spaces) == {core: 3, web: 7}
     assert cli.kubectl("get", "pod", "web", "-n", web).returncode == 0
     now = {each: cli.kubectl("get", "namespace", each, "-o", "jsonpath={.metadata.uid}").stdout for each in spaces}
     assert now == uids
     assert cli.run("name", name, "web").stdout.strip() == web
     assert cli.run("adopt", name, "--plan").stdout == ""
     assert cli.run("diff", name).stdout == ""
+
+
+def test_only_an_administrator_who_restores_may_pass_what_the_parent_can_give(cli: Cli, name: str) -> None:
+    """E09: the finalizer of a backup lets an owner create nothing, and gives an administrator no share of a tree."""
+    more: Json = {"metadata": {"name": "more", "namespace": name}, **GREEDY}
+    cli.await_right("ada", "create", "subnamespaces.tenantry.dev", name)
+    assert "can give" in created(cli, more).stderr
+    more["metadata"]["finalizers"] = [FINALIZER]
+    assert "can give" in created(cli, more, "--as", "ada").stderr
+    assert created(cli, more).returncode == 0
+    cli.run("wait", "sub", "more", "-n", name, "--for", "condition=Ready=False")
+    conditions = cli.kubectl("get", "subnamespace", "more", "-n", name, "-o", "jsonpath={.status.conditions}").stdout
+    assert QUOTA_INSUFFICIENT in conditions
+    assert cli.kubectl("get", "resourcequota", "tenantry-quota", "-n", name, "-o", CPU).stdout == "3"
+    assert cli.kubectl("delete", "subnamespace", "more", "-n", name, PATIENCE).returncode == 0
+
+
+def created(cli: Cli, value: Json, *flags: str) -> subprocess.CompletedProcess[str]:
+    return cli.made("create", "-f", "-", *flags, stdin=msgspec.json.encode(value).decode())
 
 
 def test_a_tenant_is_restored_while_the_operator_works(cli: Cli, name: str) -> None:

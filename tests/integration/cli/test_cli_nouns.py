@@ -59,9 +59,44 @@ def test_a_path_names_an_object(cli: Cli, tenant: str) -> None:
     assert f"not found: dedicatedcluster.tenantry.dev/none in '{cli.run('name', tenant, 'web').stdout.strip()}'" in said
 
 
+def test_a_path_stands_for_a_tenant_of_which_a_part_is_meant(cli: Cli, tenant: str) -> None:
+    """H04: `tree`, `quota`, `my` and `kubeconfig` show a part of a tenant, and `name` takes one path, too."""
+    path, web = f"{tenant}/web", cli.run("name", tenant, "web").stdout.strip()
+    assert cli.run("name", path).stdout.strip() == web
+    assert cli.run("tree", path).stdout == cli.run("tree", "-n", web).stdout
+    (found,) = cli.json("quota", path, "-o", "json")["tenants"]
+    staging = cli.run("name", path, "staging").stdout.strip()
+    assert [(each["namespace"], each["depth"]) for each in found["tree"]] == [(web, 0), (staging, 1)]
+    assert found["hard"]["requests.cpu"] == "4"
+    assert cli.json("my", path, "-o", "json")["places"][0]["namespace"] == web
+    assert f"namespace: {web}" in cli.run("kubeconfig", "--tenant", path, "--user", "ada").stdout
+
+
+def test_an_owner_of_a_subtenant_learns_which_name_to_use_instead_of_a_path(cli: Cli, tenant: str) -> None:
+    """H04: the owner may not read the namespaces above, through which the path leads."""
+    cli.run("sub", "create", "customer", "-n", tenant, "--mode", "Subtenant", "--owner", "bob", "--wait")
+    own = cli.run("name", tenant, "customer").stdout.strip()
+    file = cli.folder / "customer.kubeconfig"
+    file.write_text(cli.run("kubeconfig", "-n", own).stdout)
+    as_bob, no_cluster = ("--kubeconfig", str(file)), {"TENANTRY_NAME": ""}
+    cli.await_right("bob", "get", "resourcequotas", own)
+    for words in (("tree", f"{tenant}/customer"), ("sub", "create", "deep", "-n", f"{tenant}/customer")):
+        said = cli.run(*words, *as_bob, code=5, environment=no_cluster).stderr
+        assert f"through namespace '{tenant}'" in said
+        assert "`tenantry my` shows" in said
+    assert own in cli.run("my", *as_bob, environment=no_cluster).stdout
+    assert own in cli.run("quota", "show", "-n", own, *as_bob, environment=no_cluster).stdout
+    cli.run("sub", "delete", "customer", "-n", tenant, "--yes")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (("tree", "grammar", "grammar/web"), 2, "give it alone"),
+        (("quota", "show", "grammar/web", "-n", "grammar"), 2, "leave --namespace out"),
+        (("diff", "grammar/web"), 2, "this command takes whole tenants"),
+        (("tenant", "suspend", "grammar/web"), 2, "this command takes whole tenants"),
+        (("name", "grammar"), 2, "name both PARENT and NAME"),
         (("get", "sub/grammar/web", "-n", "grammar"), 2, "leave --namespace out"),
         (("sub", "delete", "grammar/web", "-n", "grammar", "--yes"), 2, "leave --namespace out"),
         (("sub", "delete", "..", "-n", "grammar", "--yes"), 2, "has the name '..'"),

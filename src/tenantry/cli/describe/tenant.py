@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from tenantry.api import reasons
 from tenantry.api.kubernetes import RoleBinding, Subject
 from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.wording import more
 from tenantry.cli import durations, output
 from tenantry.cli.describe.sections import UNREADABLE, conditions, events, head, map_text, owners, rows, section
+from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
     from tenantry.cli.output import Part
@@ -52,7 +54,10 @@ def _namespace(found: TenantDescription) -> str:
         return "none yet"
     name = found.namespace.metadata.name
     if not found.owns_namespace:
-        return f"{name} does not belong to this tenant: it existed before"
+        ready = find(found.tenant.status.conditions, reasons.READY)
+        is_restored = ready is not None and ready.reason == reasons.NOT_ADOPTED
+        before = "it belonged to an earlier tenant of this name" if is_restored else "it existed before"
+        return f"{name} does not belong to this tenant: {before}"
     pods = "" if found.pods is None else f", {found.pods} pod{'' if found.pods == 1 else 's'}"
     return f"{name}  {found.namespace.status.phase}{pods}"
 

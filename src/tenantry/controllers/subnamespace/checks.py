@@ -22,6 +22,7 @@ from tenantry.controllers import controlplane
 from tenantry.controllers.lineage import DEEPEST
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenancyrules import rules_of
+from tenantry.controllers.watched import tenant_of
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.policy.catalog import violations
@@ -45,15 +46,21 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
         )
     tenant = inputs.tenant
     if tenant is None or not inputs.ancestors:
-        return Blocked(
-            reason=reasons.NOT_A_TENANTS_NAMESPACE,
-            message=f"namespace {where!r} does not belong to a tenant; create the Subnamespace in a tenant's namespace",
-        )
+        return Blocked(reason=reasons.NOT_A_TENANTS_NAMESPACE, message=_tenantless(where, inputs.parent))
     checks: Iterable[Check] = (
         *(_owned, _blind, _not_taken, _not_restored, _adoptable, _kept),
         *(_marked, _ruled, _named, _exact, _limited, _given),
     )
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
+
+
+def _tenantless(where: str, parent: Observed | None) -> str:
+    if parent is not None and tenant_of(parent) and marks.KIND in parent.labels:
+        return (
+            f"namespace {where!r} has the labels of tenant {tenant_of(parent)[0]!r} and the uid of another one, as"
+            " after a restore: an administrator binds it with `tenantry adopt`"
+        )
+    return f"namespace {where!r} does not belong to a tenant; create the Subnamespace in a tenant's namespace"
 
 
 def _owned(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:

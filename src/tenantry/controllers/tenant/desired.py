@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import (
     ClusterNetworkPolicy,
     Namespace,
@@ -33,8 +33,20 @@ from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy, summary
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
+from tenantry.controllers.watched import tenant_of
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Amendment, Child, DirectWrite, Equivalent, Plan, Step, StepAction, compare, same
+from tenantry.engine.plan import (
+    Amendment,
+    Blocked,
+    Child,
+    DirectWrite,
+    Equivalent,
+    Plan,
+    Step,
+    StepAction,
+    compare,
+    same,
+)
 from tenantry.world import objectcounts, quota
 from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -77,7 +89,7 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
         for resource, found in inputs.made
         if (resource, found.key) not in keys and _is_stale(tenant, found)
     ]
-    found = compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
+    found = _with_adoption(compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent), inputs)
     if tenant.spec.suspended:
         first = closing(inputs)
         return replace(found, before=first.before, writes=(*first.writes, *kept(inputs)))
@@ -87,6 +99,27 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
     counts = inputs.lookup(ResourceQuota.resource, object_key(tenant.metadata.name, tenantnamespace.COUNTS))
     writes = (*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.upkeep(counts), *kept(inputs))
     return replace(found, writes=writes)
+
+
+def _with_adoption(found: Plan, inputs: TenantInputs) -> Plan:
+    """Return a plan that names the way to adopt the core namespace, if that comes from a backup.
+
+    Without it, the advice for any namespace of this name would be to delete it, and so to delete what was restored.
+    """
+    name = inputs.tenant.metadata.name
+    core = inputs.lookup(Namespace.resource, name)
+    # A namespace with an owner still belongs to that owner, or is about to go with it.
+    if core is None or core.owner_uid or tenant_of(core) != [name] or core.labels.get(marks.KIND) != marks.KIND_CORE:
+        return found
+    restored = Blocked(
+        reason=reasons.NOT_ADOPTED,
+        message=f"Namespace {name!r} has the labels of an earlier tenant {name!r}, as after a restore; it is left as it"
+        " is: `tenantry adopt --plan` shows what an administrator can bind to this tenant",
+    )
+    return replace(
+        found,
+        blocked=tuple(restored if each.reason == reasons.NAMESPACE_EXISTS else each for each in found.blocked),
+    )
 
 
 def kept(inputs: TenantInputs) -> tuple[DirectWrite | Amendment, ...]:

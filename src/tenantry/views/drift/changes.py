@@ -29,7 +29,7 @@ from tenantry.engine.request import ApiRequest
 from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
 from tenantry.views.drift import topologies
-from tenantry.views.drift.planners import cluster_inputs, cluster_plan, plans
+from tenantry.views.drift.planners import UNKNOWN_DIGITS, Planned, cluster_inputs, cluster_plan, plans
 from tenantry.views.drift.state import UNKNOWN_UID, DriftInputs, read
 from tenantry.views.manifests import Manifests
 
@@ -236,7 +236,8 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
     if tenant.metadata.deletion_timestamp:
         return TenantDrift(tenant=name, changes=(), blocked=())  # the operator corrects nothing during a deletion
     own = [(tenant, before[_id(tenant)])] if _id(tenant) in before else []
-    if state.namespaces.get(name) is None:
+    has_core = state.namespaces.get(name) is not None
+    if not has_core:
         # The children of a new tenant are not planned, but their Subnamespaces are part of the change.
         children = [each for each in state.subnamespaces if each.metadata.namespace == name and _id(each) in before]
         later = [change for each in children for change in _own_change(each, before[_id(each)])]
@@ -246,7 +247,13 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
     blocked: list[Blocked] = []
     shown_keys: set[str] = set()
     copies: Copies = {}
-    for planned in plans(state, tenant):
+    names = None if has_core else {each.key: _unknown_name(each) for each in state.subnamespaces}
+    first, *others = plans(state, tenant, names)
+    if not has_core:
+        # The uid of the tenant decides the names of the objects below, so that only what refuses them is shown.
+        blocked += [each for planned in others for each in _refusals(planned)]
+        others = []
+    for planned in (first, *others):
         subject = planned.subnamespace
         if subject is not None and _id(subject) in before and subject.key not in shown_keys:
             # A Subnamespace has two plans; its own change comes before the first.
@@ -254,8 +261,7 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
             changes += _own_change(subject, before[_id(subject)])
         found, trouble = await _previews(client, planned.plan, copies)
         changes += found
-        where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
-        blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in trouble]
+        blocked += _about(subject, trouble)
     for cluster in _clusters(state, name):
         if _id(cluster) in before:
             changes += _own_change(cluster, before[_id(cluster)])
@@ -266,6 +272,25 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
         told = f"DedicatedCluster {cluster.key!r}: "
         blocked += [msgspec.structs.replace(each, message=f"{told}{each.message}") for each in trouble]
     return TenantDrift(tenant=name, changes=(*changes, *later), blocked=tuple(blocked))
+
+
+def _about(subject: Subnamespace | None, found: Sequence[Blocked]) -> list[Blocked]:
+    where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
+    return [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in found]
+
+
+def _refusals(planned: Planned) -> list[Blocked]:
+    """Return what keeps a Subnamespace of a new tenant from its namespace, whatever happens after the creation."""
+    subject = planned.subnamespace
+    # An administrator can mark a namespace for adoption only after the Subnamespace has a uid.
+    if subject is None or subject.spec.adopt.namespace:
+        return []
+    return _about(subject, [each for each in planned.plan.blocked if not each.passing])
+
+
+def _unknown_name(child: Subnamespace) -> str:
+    meta = child.metadata
+    return child.status.namespace or f"{meta.namespace}-{meta.name}-{UNKNOWN_DIGITS}"
 
 
 def _clusters(state: DriftInputs, tenant: str) -> list[DedicatedCluster]:

@@ -50,9 +50,13 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import Blocked, Plan
 from tenantry.views.drift import topologies
 from tenantry.world.leases import with_lease
+from tenantry.world.naming import DIGITS
 
 if TYPE_CHECKING:
     from tenantry.views.drift.state import DriftInputs
+
+UNKNOWN_DIGITS = "x" * DIGITS
+"""Stands for the digits of a child's name, which depend on the tenant's uid."""
 
 
 class Planned(Struct, frozen=True, kw_only=True):

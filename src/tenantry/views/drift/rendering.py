@@ -19,7 +19,7 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Adoption, Subnamespace
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.plan import DirectWrite
-from tenantry.views.drift.planners import Planned, cluster_plan, plans
+from tenantry.views.drift.planners import UNKNOWN_DIGITS, Planned, cluster_plan, plans
 from tenantry.views.drift.state import UNKNOWN_UID, DriftInputs, empty
 from tenantry.views.manifests import Manifests
 from tenantry.world.naming import DIGITS
@@ -30,9 +30,6 @@ _ANY_UID = re.compile(re.escape(UNKNOWN_UID.encode()) + rb'[^"]*')
 
 _KEPT_ELSEWHERE = (VirtualControlPlane, DedicatedCluster, SliceClaim)
 """Kinds that controllers of their own carry out, so that their creations are no steps of a plan."""
-
-UNKNOWN_DIGITS = "x" * DIGITS
-"""Stands for the digits of a child's name, which depend on the tenant's uid."""
 
 
 def render(manifests: Manifests) -> list[KubernetesObject]:

@@ -105,12 +105,16 @@ async def gather(reader: ObjectReader, tenant: str, name: str) -> list[PathNames
 
 async def _chain(reader: ObjectReader, tenant: Tenant, name: str) -> list[Namespace]:
     selectors = {"labelSelector": f"{marks.TENANT}={tenant.metadata.name}"}
+    listed = await reader.list(Namespace, selectors=selectors)
     namespaces = {
-        each.metadata.name: each
-        for each in await reader.list(Namespace, selectors=selectors)
-        if each.metadata.labels.get(marks.TENANT_UID) == tenant.metadata.uid
+        each.metadata.name: each for each in listed if each.metadata.labels.get(marks.TENANT_UID) == tenant.metadata.uid
     }
     core = tenant.metadata.name
+    if listed and not namespaces:
+        raise NotFound(
+            f"the namespaces of tenant {core!r} have the uid of an earlier tenant, as after a restore: `tenantry adopt"
+            " --plan` shows which of them can be bound to this one"
+        )
     chain: list[Namespace] = []
     at = _choose(core, name, namespaces)
     while at in namespaces and len(chain) < MAX_DEPTH:
