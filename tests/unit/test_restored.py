@@ -12,14 +12,16 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Resource
+from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quota
-from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli.imports import adoption
 from tenantry.controllers.tenant.desired import QUOTA
@@ -247,3 +249,27 @@ def test_a_namespace_keeps_its_kind(backup: Dump) -> None:
 
     site.restore([changed(*each) for each in backup], lambda: None)
     assert "is a workspace, and Subnamespace 'acme/team' a subtenant" in site.plan()[0].blocks[0]
+
+
+@pytest.mark.parametrize("owners", [["mallory"], ["carol", "mallory"], []], ids=["other", "more", "none"])
+def test_no_owner_above_a_subtenant_chooses_who_gets_its_contents(owners: list[str]) -> None:
+    """TREE-2: a backup may lack a Subnamespace, and the owners above it may create one of that name."""
+    world = world_of(quota={"requests.cpu": HARD})
+    carol = Owner(kind=OwnerKind.USER, name="carol")
+    add_subnamespace(world, mode=Mode.SUBTENANT, inheritance=Inheritance(), owners=(carol,))
+    settle(world)
+    tenants, spaces = world.list(Tenant.resource), world.list(Namespace.resource)
+    (sub,) = world.list(Subnamespace.resource)
+    named = [{"kind": "User", "name": name} for name in owners]
+    made = {**sub, "metadata": {**sub["metadata"], "uid": "another"}, "spec": {**sub["spec"], "owners": named}}
+
+    def planned(subnamespace: Json) -> TenantAdoption:
+        kinds = ((Tenant, tenants), (Subnamespace, [subnamespace]), (Namespace, spaces))
+        read: list[Any] = [[msgspec.convert(each, kind) for each in found] for kind, found in kinds]
+        (found,) = restored.plan(*read)
+        return found
+
+    (block,) = planned(made).blocks
+    assert "had the owners User carol" in block
+    assert all(f"User {name}" in block for name in owners)
+    assert planned({**made, "spec": sub["spec"]}).blocks == ()

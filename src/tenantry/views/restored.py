@@ -23,6 +23,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened, visible
+from tenantry.controllers.tenantnamespace import owners_mark
 
 _KINDS = {Mode.WORKSPACE: marks.KIND_WORKSPACE, Mode.SUBTENANT: marks.KIND_SUBTENANT}
 
@@ -103,6 +105,8 @@ def _of_tenant(tenant: Tenant, namespaces: Sequence[Namespace], by_key: Mapping[
             if uid in uids and (wanted is None or wanted.metadata.uid != uid):
                 continue  # it moves to another Subnamespace
             problem, adoption = _child(tenant, each, key, wanted, bound.get(wanted.metadata.uid if wanted else "", ""))
+            if adoption is not None and wanted is not None and wanted.spec.mode is Mode.SUBTENANT:
+                problem = _foreign_owners(each, wanted)
             if adoption is not None and key in taken:
                 problem = f"namespaces {taken[key]!r} and {name!r} both belonged to Subnamespace {key!r}: delete one"
             taken[key] = name
@@ -166,4 +170,24 @@ def _child(
         return f"namespace {meta.name!r} {told}", None
     return "", NamespaceAdoption(
         namespace=meta.name, kind=wanted.resource.kind, key=wanted.key, uid=wanted.metadata.uid
+    )
+
+
+def _lines(annotations: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(each for each in annotations.get(marks.OWNERS, "").split("\n") if each)
+
+
+def _foreign_owners(found: Namespace, wanted: Subnamespace) -> str:
+    """Return how the owners of a Subtenant differ from those that its namespace had; "" if they do not.
+
+    The owners above a Subtenant do not see into it. They may create a Subnamespace that the backup lacks, and name
+    owners of their choice in it. A Subtenant has no owners but those of its spec.
+    """
+    before, owners = _lines(found.metadata.annotations), _lines(owners_mark(wanted.spec.owners))
+    if before == owners:
+        return ""
+    had, has = (shortened(map(visible, each)) or "none" for each in (before, owners))
+    return (
+        f"namespace {found.metadata.name!r} had the owners {had}, and Subnamespace {wanted.key!r} gives it {has}:"
+        f" correct spec.owners, or the annotation {marks.OWNERS} of the namespace if that is what you want"
     )
