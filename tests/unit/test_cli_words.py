@@ -7,13 +7,14 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, Invalid
-from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.owner import InnerOwner, Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, output, paths, refusals
@@ -304,3 +305,36 @@ def test_what_is_printed_keeps_its_colours_alone(
     monkeypatch.delenv("NO_COLOR", raising=False)
     output.write("acme\t\x1b[32mReady\x1b[0m User:a\x1b[2K\x1b[1Gb\r\n")
     assert capsys.readouterr().out == "acme\t\x1b[32mReady\x1b[0m User:a\\x1b[2K\\x1b[1Gb\\r\n"
+
+
+@pytest.mark.parametrize("name", ["x\nUser bob", "x\r", "\x1b[2J", "x\x00", "x\x7f"])
+def test_the_name_of_an_owner_is_one_line_of_text(name: str) -> None:
+    """An annotation of namespaces has a line for each owner, which policies read."""
+    with pytest.raises(msgspec.ValidationError, match=r"\^\[\^"):
+        msgspec.convert({"kind": "User", "name": name}, Owner)
+    with pytest.raises(msgspec.ValidationError, match=r"\^\[\^"):
+        msgspec.convert({"kind": "User", "name": name}, InnerOwner)
+
+
+_HOSTILE = "a\x1b[8mhidden\x1b[0m\x9b2J\u202eb"
+
+
+@pytest.mark.parametrize(("is_terminal", "direction"), [(True, "\\u202e"), (False, "\u202e")])
+@pytest.mark.parametrize("form", ["jsonpath={.metadata.annotations.note}", "yaml", "json"])
+def test_no_object_of_a_tenant_controls_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    is_terminal: bool,  # noqa: FBT001 - a column of the table
+    direction: str,
+) -> None:
+    """Colours of a tenant could hide a part of what an administrator reads; a file gets the characters as they are."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    output.print_objects([{"metadata": {"annotations": {"note": _HOSTILE}}}], form, single=True)
+    shown = capsys.readouterr().out
+    assert "hidden" in shown
+    assert "\x1b" not in shown
+    assert "\x9b" not in shown
+    if form == "jsonpath={.metadata.annotations.note}":
+        assert shown == f"a\\x1b[8mhidden\\x1b[0m\\x9b2J{direction}b\n"
+    assert not is_terminal or "\u202e" not in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -80,6 +81,27 @@ async def test_a_flood_keeps_no_probe_and_no_scraper_away() -> None:
                 await flood.opened(300)
                 async with kubelet.get(f"http://127.0.0.1:{port}/readyz") as found:
                     assert found.status == 200
+
+
+async def test_a_connection_without_a_right_has_one_response() -> None:
+    """So the rate of connections bounds how often the page is made, and how often tokens are reviewed."""
+    asked = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with operatorpages.serve("127.0.0.1:0", lambda: _PAGE, lambda: True) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(asked * 30)
+        async with asyncio.timeout(10):
+            found = await reader.read()
+        writer.close()
+    assert found.count(b"HTTP/1.1 200") == 1
+    async with _secured() as port:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(asked * 30)
+        async with asyncio.timeout(10):
+            found = await reader.read()
+        writer.close()
+    assert found.count(b"HTTP/1.1 401") == 1
 
 
 async def test_a_silent_client_loses_its_place_and_a_reader_keeps_its_own() -> None:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import Rule
 from tenantry.api.model import Model
-from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
+from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN, PLAIN
 
 
 class OwnerKind(StrEnum):
@@ -47,7 +47,7 @@ class Owner(Model, frozen=True, kw_only=True):
     )
 
     kind: Annotated[OwnerKind, Meta(description="User, Group or ServiceAccount.")]
-    name: Annotated[str, Meta(min_length=1, max_length=253, description="As the API server knows it.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253, pattern=PLAIN, description="As the API server knows it.")]
     namespace: Annotated[
         str, Meta(min_length=1, max_length=63, description="The namespace of a ServiceAccount; only for that.")
     ] = ""
@@ -77,6 +77,7 @@ class InnerOwner(Model, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=253,
+            pattern=PLAIN,
             description="As the API server inside knows it: of OIDC with the prefix, as in oidc:alice.",
         ),
     ]

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import Rule, rules
 from tenantry.api.model import Model
+from tenantry.api.names import PLAIN
 
 MAX_NAMES = 64
 MAX_PATTERNS = 32
@@ -119,9 +120,6 @@ class RuleModel(Model, frozen=True, kw_only=True):
 
     action: ActionField = Action.ENFORCE
 
-
-PLAIN = r"^[^\x00-\x1f\x7f]*$"
-"""No control characters: they separate values where policies read them; see policy/text.py."""
 
 NameList = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=253, pattern=PLAIN)], ...], Meta(max_length=MAX_NAMES)

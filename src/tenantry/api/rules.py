@@ -13,12 +13,12 @@ from msgspec import UNSET, Meta, UnsetType
 from tenantry.api.crd import Rule
 from tenantry.api.exposure import Annotations, Hostnames, Services
 from tenantry.api.model import Model
+from tenantry.api.names import PLAIN
 from tenantry.api.podsecurity import BASELINE_CAPABILITIES, NODE_VOLUMES, RESTRICTED_VOLUMES, SAFE_SYSCTLS
 from tenantry.api.quota import ContainerResources, ObjectSizes
 from tenantry.api.ruledeclarations import (
     IN_BASELINE,
     IN_STRICT,
-    PLAIN,
     SHARED_LABELS,
     ImageCredentials,
     NameList,

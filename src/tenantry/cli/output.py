@@ -40,6 +40,12 @@ NONE = "<none>"
 _CONTROL = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters except line ends, tabs and colours, which this module writes itself."""
 
+_RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""The same, and colours: what a tenant wrote must not hide a part of itself."""
+
+_DIRECTION = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that change the direction or the lines of what a terminal shows. In a file, they are data."""
+
 _UNLIMITED = 10**5
 """The width of output that no terminal shows."""
 
@@ -112,10 +118,17 @@ def has_color() -> bool:
 # -- text -----------------------------------------------------------------------------------------
 
 
-def write(text: str) -> None:
-    """Print text on stdout; characters that its encoding lacks become "?" instead of an error."""
+def write(text: str, *, has_styles: bool = True) -> None:
+    """Print text on stdout; characters that its encoding lacks become "?" instead of an error.
+
+    Args:
+        text: The text.
+        has_styles: Its colours are this program's own.
+    """
     encoding = sys.stdout.encoding or "utf-8"
-    shown = _CONTROL.sub(lambda found: visible(found[0]), text)
+    shown = (_CONTROL if has_styles else _RAW).sub(lambda found: visible(found[0]), text)
+    if sys.stdout.isatty():
+        shown = _DIRECTION.sub(lambda found: visible(found[0]), shown)
     click.echo(shown.encode(encoding, "replace").decode(encoding), nl=not text.endswith("\n"), color=has_color())
 
 
@@ -201,9 +214,9 @@ def print_objects(objects: Sequence[Json], form: str, *, single: bool) -> None:
     listed: Json = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(objects)}
     value = objects[0] if single and len(objects) == 1 else listed
     if kind == "jsonpath":
-        write(jsonpath.render(jsonpath.template(text), msgspec.to_builtins(value)))
+        write(jsonpath.render(jsonpath.template(text), msgspec.to_builtins(value)), has_styles=False)
         return
-    write(to_json(value) if form == "json" else to_yaml([value]))
+    write(to_json(value) if form == "json" else to_yaml([value]), has_styles=False)
 
 
 def print_columns(

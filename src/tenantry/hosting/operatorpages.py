@@ -6,7 +6,7 @@ Every pod that reaches the ports may open connections; kubelet's probes and the 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -20,9 +20,13 @@ LIMITS = ConnectionLimits(
     connections_per_second=1000,
     open_connections=50,
     head_seconds=5.0,
-    unauthenticated=UnauthenticatedLimits(per_source_per_second=20, most=50),
+    unauthenticated=UnauthenticatedLimits(per_source_per_second=10, most=50),
 )
-"""Of each port. A probe or a scrape is one connection; of 50 others, the source with most of them loses the oldest."""
+"""Of a port that pods reach. A probe or a scrape is one connection, which a response ends: so the rate of connections
+also bounds that of pages and of reviews. Of 50 others, the source with most of them loses the oldest."""
+
+LIMITS_OF_THIS_MACHINE = ConnectionLimits(connections_per_second=1000, open_connections=1000, head_seconds=5.0)
+"""Of a port that only programs of this machine reach."""
 
 Verdict = Callable[[str, str], Awaitable[HTTPStatus]]
 """Returns the status of the response to a header Authorization, "" for none, and an IP address; OK for the page."""
@@ -45,14 +49,14 @@ async def serve(
     """
 
     async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        return _closing("ok")
 
     async def readyz(_: web.Request) -> web.Response:
         ready = is_ready()
-        return web.Response(text="ok" if ready else "caches are not in step yet", status=200 if ready else 503)
+        return _closing("ok") if ready else _closing("caches are not in step yet", HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def text(_: web.Request) -> web.Response:
-        return _metrics(page())
+        return _closing(page())
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
@@ -87,9 +91,9 @@ async def serve_to_clients(
     async def text(asked: web.Request) -> web.Response:
         status = await verdict(asked.headers.get("Authorization", ""), asked.remote or "")
         if status != HTTPStatus.OK:
-            return web.Response(status=status, headers=_CHALLENGES.get(status))
+            return _closing("", status, _CHALLENGES.get(status))
         site.authenticated(asked)
-        return _metrics(page())
+        return web.Response(body=page(), headers=_TEXT)
 
     app = web.Application()
     app.router.add_get("/metrics", text)
@@ -97,8 +101,15 @@ async def serve_to_clients(
         yield port
 
 
+_TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 _CHALLENGES = {HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"}}
 
 
-def _metrics(page: bytes) -> web.Response:
-    return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+def _closing(
+    content: str | bytes, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return a response that ends its connection, with a page of metrics as bytes."""
+    body, text = (content, None) if isinstance(content, bytes) else (None, content)
+    found = web.Response(body=body, text=text, status=status, headers=_TEXT if body is not None else headers)
+    found.force_close()
+    return found

@@ -22,7 +22,7 @@ from tenantry.controllers.tenantmetrics.series import TenantSeries
 from tenantry.engine.clock import Clock
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.metrics import Metrics
-from tenantry.hosting.operatorpages import serve, serve_to_clients
+from tenantry.hosting.operatorpages import LIMITS, LIMITS_OF_THIS_MACHINE, serve, serve_to_clients
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.hosting.tlslistener import server_context
 
@@ -81,14 +81,17 @@ async def served(
     Raises:
         InputError: An address does not parse, or its port is taken.
     """
-    page = pages.everything if is_loopback(address) else pages.operator
-    async with serve(address, page, is_ready):
+    is_own = is_loopback(address)
+    page, limits = (pages.everything, LIMITS_OF_THIS_MACHINE) if is_own else (pages.operator, LIMITS)
+    async with serve(address, page, is_ready, limits):
         if not secure_address:
             yield
             return
         certificate, key = self_signed(_NAME, [x509.DNSName(_NAME)], now=clock.now(), life=_LIFE)
         context = server_context(certificate, key, "the certificate of --secure-metrics-address")
-        async with serve_to_clients(secure_address, context, pages.everything, Scrapers(send, clock).verdict):
+        verdict = Scrapers(send, clock).verdict
+        limits = LIMITS_OF_THIS_MACHINE if is_loopback(secure_address) else LIMITS
+        async with serve_to_clients(secure_address, context, pages.everything, verdict, limits):
             yield
 
 
