@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import random
 import tarfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from typing_extensions import override
@@ -136,3 +138,22 @@ def test_events_of_other_workloads_stay_out() -> None:
     assert not support.concerns(event("v1", "acme"))
     assert not support.concerns(event("tenantry.dev.evil.example/v1", "acme"))
     assert not support.concerns({"metadata": {"namespace": "acme"}})
+
+
+def test_the_newest_of_many_events_are_kept() -> None:
+    """A tenant writes as many as it likes."""
+    events = [
+        {"metadata": {"name": str(each), "resourceVersion": str(each)}} for each in range(2 * support.MOST_EVENTS)
+    ]
+    random.Random(3).shuffle(events)
+    found = support.newest(events)
+    assert len(found) == support.MOST_EVENTS
+    assert {int(each["metadata"]["name"]) for each in found} == {*range(support.MOST_EVENTS, 2 * support.MOST_EVENTS)}
+
+
+def test_the_files_are_plain_text() -> None:
+    """`cat` of a file must not obey what a tenant wrote into an annotation."""
+    text = support.json_text([{"note": "\x9b2J\u202e\x1b[8m"}])
+    assert text.isascii()
+    assert b"\x1b" not in text
+    assert msgspec.json.decode(text) == [{"note": "\x9b2J\u202e\x1b[8m"}]

@@ -161,7 +161,11 @@ def test_parameters_are_read_as_the_policies_read_them() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"{", b"null", b'{"request": 1}', b'{"request": {}}', b'{"request": {"uid": 1}}', b"\xff"],
+    [b"", b"[]", b"{", b"null", b'{"request": 1}', b'{"request": {}}', b'{"request": {"uid": 1}}', b"\xff"]
+    + [
+        b'{"request": {"uid": "u", "namespace": %s}}' % each
+        for each in (b"1", b'{"a": 1}', b'"../../secrets"', b'"a/b"')
+    ],
 )
 def test_a_body_that_is_no_review_is_refused(body: bytes) -> None:
     """Issue 20: every pod may reach the port; what it sends is no input to an expression."""

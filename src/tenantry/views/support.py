@@ -12,6 +12,8 @@ kubectl's last apply are left out: the copy may hold what the object does not ha
 
 from __future__ import annotations
 
+import heapq
+import json
 import platform
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -33,6 +35,7 @@ _NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 _PODS = Resource("", "v1", "pods", "Pod")
 _EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 _LINES = "5000"
+MOST_EVENTS = 5000
 """Of each log, the last ones."""
 
 Fetch = Callable[[], Awaitable[bytes]]
@@ -94,7 +97,7 @@ async def bundle(client: Client, fetches: Sequence[tuple[str, Fetch]]) -> AsyncI
 async def _versions(client: Client) -> bytes:
     server = msgspec.json.decode(await client.request("GET", "/version"), type=Json)
     told = {"tenantry": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    return _text({**told, "kubernetes": server.get("gitVersion", "")})
+    return json_text({**told, "kubernetes": server.get("gitVersion", "")})
 
 
 async def _installation(client: Client) -> bytes:
@@ -107,7 +110,7 @@ async def _installation(client: Client) -> bytes:
 def _lister(client: Client, resource: Resource, selectors: dict[str, str] | None = None) -> Fetch:
     async def fetch() -> bytes:
         try:
-            return _text([bare(each) async for each in _each(client, resource, selectors=selectors)])
+            return json_text([bare(each) async for each in _each(client, resource, selectors=selectors)])
         except NotFound:
             # An older installation does not have the kind.
             return b"[]\n"
@@ -124,8 +127,18 @@ async def _each(
 
 
 async def _events(client: Client) -> bytes:
-    found = [each async for each in _each(client, _EVENTS) if concerns(each)]
-    return _text([bare(each) for each in found])
+    found: list[Json] = []
+    async for each in _each(client, _EVENTS):
+        if concerns(each):
+            found.append(bare(each))
+        if len(found) == 2 * MOST_EVENTS:
+            found = newest(found)
+    return json_text(newest(found))
+
+
+def newest(events: Sequence[Json]) -> list[Json]:
+    """Return the `MOST_EVENTS` events that changed last, the last one first: tenants may write such events, too."""
+    return heapq.nlargest(MOST_EVENTS, events, key=lambda each: int(each["metadata"].get("resourceVersion") or 0))
 
 
 def concerns(event: Json) -> bool:
@@ -157,5 +170,6 @@ def _log(client: Client, pod: str, *, previous: bool) -> Fetch:
     return lambda: client.request("GET", path, query=query)
 
 
-def _text(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+def json_text(value: object) -> bytes:
+    """Return JSON in ASCII: a text of a tenant must not control the terminal that shows a file."""
+    return json.dumps(msgspec.to_builtins(value), indent=1).encode() + b"\n"

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from tenantry.api.errors import InputError
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
+from tenantry.api.names import DNS_LABEL
 from tenantry.controllers.installation.comparison import restricted
 from tenantry.engine.plan import is_same_json
 from tenantry.policy import mutation
@@ -37,6 +39,9 @@ SERVICE_PORT = 443
 
 SECONDS = 3
 """How long the API server waits for a response before it goes on without."""
+
+NamespaceName = Annotated[str, Meta(pattern=f"^$|{DNS_LABEL}")]
+"""Of a review, whose namespace becomes a part of a path."""
 
 _REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 _encoder = msgspec.json.Encoder()
@@ -220,6 +225,7 @@ def asked(body: bytes) -> AskedMutation:
     try:
         review = msgspec.json.decode(body, type=dict[str, Any])
         fields = msgspec.convert(review.get("request"), dict[str, Any])
+        msgspec.convert(fields.get("namespace", ""), NamespaceName)
         return AskedMutation(msgspec.convert(fields.get("uid"), str), fields)
     except msgspec.MsgspecError as error:
         raise InputError(f"the body is no AdmissionReview with a request and its uid: {error}") from error
