@@ -230,7 +230,8 @@ class RealPods:
     async def programs(self, spot: Spot) -> set[str]:
         """Return the names of the programs that the machine runs for a pod: that of a sandbox hides those in it."""
         uid = (await self.api.get(PODS, spot.name, spot.namespace))["metadata"]["uid"]
-        return await asyncio.to_thread(lambda: {program for _, program in processes_with(f"/pod{uid}/")})
+        # A sandbox is in the cgroup of its pod, containers of runc are in those below.
+        return await asyncio.to_thread(lambda: {program for _, program in processes_with(f"/pod{uid}")})
 
     def run(self, place: str, *command: str) -> str:
         """Run a command in the namespaces of a node and return its output."""
