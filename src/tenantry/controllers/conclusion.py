@@ -13,7 +13,9 @@ from tenantry.api.errors import (
     InputError,
     Invalid,
     NotFound,
+    RetryableError,
     ServerError,
+    TenantryError,
     TerminalError,
     TooManyRequests,
     Unreachable,
@@ -25,11 +27,15 @@ from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find
 from tenantry.engine.plan import Blocked
+from tenantry.engine.workqueue import FIRST_DELAY_SECONDS
 from tenantry.world.leases import LeaseState, warning
 from tenantry.world.objectcounts import EPHEMERAL_STORAGE, PREFIX
 
 PATIENCE = 3
 """The number of tries in a row that may fail for a passing reason before the status reports it."""
+
+ROOM_SECONDS = 30.0
+"""The longest pause between two tries to create an object that a full quota refuses."""
 
 _QUOTA = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<key>[^=]+)=")
 """The refusal of the quota admission (k8s.io/apiserver, pkg/admission/plugin/resourcequota/controller.go)."""
@@ -70,6 +76,22 @@ def problem_of(outcome: Outcome) -> Blocked | None:
 def is_over_quota(error: Exception | None) -> bool:
     """Return whether the API server refused an object because a ResourceQuota is full."""
     return isinstance(error, Forbidden) and _QUOTA.search(str(error)) is not None
+
+
+def retried(error: ApiError, attempt: int) -> TenantryError:
+    """Return the error by which a reconcile ends.
+
+    Room in a quota wakes the reconcile. But admission may still count as before, and refuse again: no further event
+    follows, and after many refusals the back-off of the queue would be five minutes.
+
+    Args:
+        error: The refusal, or another error, which stays as it is.
+        attempt: How many tries failed before.
+    """
+    if not is_over_quota(error):
+        return error
+    delay = min(FIRST_DELAY_SECONDS * 2 ** min(attempt, 32), ROOM_SECONDS)
+    return RetryableError(str(error), delay, is_reported=True)
 
 
 def waits_for_room(conditions: Iterable[Condition]) -> bool:

@@ -24,6 +24,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
+from tenantry.controllers.conclusion import retried
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.inheritance.propagation import Propagation
 from tenantry.controllers.inheritance.status import Inherited
@@ -135,7 +136,7 @@ class SubnamespaceController:
         """Bring one child to its desired state; return in how many seconds to look again, None for never.
 
         Raises:
-            ApiError: Something failed; the status reports it, and the queue tries again.
+            TenantryError: Something failed; the status reports it, and the queue tries again.
         """
         inputs = self._inputs(cluster, key)
         if inputs is None:
@@ -336,7 +337,7 @@ class SubnamespaceController:
             # A quota may be full for days, and the condition and the event say what to do.
             raise RetryableError(refusal.message, is_reported=True) from outcome.error
         if isinstance(outcome.error, ApiError):
-            raise outcome.error
+            raise retried(outcome.error, attempt)
 
 
 def _waiting(outcome: Outcome) -> Outcome:

@@ -23,7 +23,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import controlplane, ownnodes, tenancyrules, tenantcluster, tenantnamespace, watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
-from tenantry.controllers.conclusion import waits_for_room
+from tenantry.controllers.conclusion import retried, waits_for_room
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
@@ -105,7 +105,7 @@ class TenantController:
         """Bring one tenant to its desired state; return in how many seconds to look again, None for never.
 
         Raises:
-            ApiError: Something failed; the status reports it, and the queue tries again.
+            TenantryError: Something failed; the status reports it, and the queue tries again.
         """
         self._tenants = cluster.cache(Tenant.resource)
         tenant = self._tenants.get(key)
@@ -157,7 +157,7 @@ class TenantController:
         announce(cluster.recorder, tenant, outcome, is_change=is_change)
         warn_of_end(cluster.recorder, tenant, written.conditions)
         if isinstance(outcome.error, ApiError):
-            raise outcome.error
+            raise retried(outcome.error, attempt)
         return term.next_seconds if is_settled else SETTLE_SECONDS
 
     def _is_settled(self, cluster: Cluster, tenant: Tenant) -> bool:
