@@ -54,7 +54,7 @@ def run(tmp_path: Path, tenancy: LocalCluster) -> Run:
     return call
 
 
-def test_krew_installs_the_plugin(run: Run, tmp_path: Path) -> None:
+def test_krew_installs_the_plugin(run: Run, tmp_path: Path, name: str) -> None:
     krew, wheels = tools.load("krew"), tools.load("wheels")
     archive, manifest = krew.plugin(wheels.pure(tmp_path), tmp_path)
     again = tmp_path / "again"
@@ -62,7 +62,8 @@ def test_krew_installs_the_plugin(run: Run, tmp_path: Path) -> None:
     assert krew.archive(wheels.pure(again), again).read_bytes() == archive.read_bytes()
     run("kubectl", "krew", "install", f"--manifest={manifest}", f"--archive={archive}")
     assert __version__ in run("kubectl", "tenantry", "--version")
-    assert "no tenants; create one" in run("kubectl", "tenantry", "tree")
+    run("kubectl", "tenantry", "tenant", "create", name, "--owner", "ada")
+    assert name in run("kubectl", "tenantry", "tree", name)
     store = tmp_path / "krew" / "store" / "tenantry" / f"v{__version__}"
     (tmp_path / "krew" / "bin" / krew.COMPLETION).symlink_to(store / krew.COMPLETION)
     assert "tenant\t" in run("kubectl", "__complete", "tenantry", "ten")

@@ -87,8 +87,10 @@ def is_of(pod: Json, uid: str) -> bool:
 
 
 @asynccontextmanager
-async def operated(api: Api, tenancy: LocalCluster, folder: Path) -> AsyncGenerator[Operator]:
-    """The operator of an installation with control planes in Pods."""
+async def operated(api: Api, tenancy: LocalCluster, folder: Path, shared: Operator) -> AsyncGenerator[Operator]:
+    """The operator of an installation with control planes in Pods, in place of the one that tests share."""
+    if shared.is_running:
+        await shared.stop()
     await apply.apply(api.client, planepods.everything(manifests.SERVICE_ACCOUNT, PodOptions(image=IMAGE)))
     operator = Operator(tenancy.kubeconfig_path, folder / "operator.log", "--hosted-image", IMAGE)
     await operator.start()
@@ -150,6 +152,7 @@ async def reported_while_the_proxy_is_away(api: Api, namespace: str, proxy: PodP
 async def test_a_control_plane_in_a_pod_sleeps_and_its_first_request_wakes_it(
     api: Api,
     tenancy: LocalCluster,
+    the_operator: Operator,
     *,
     addresses: tuple[str, str],
     short_folder: Path,
@@ -163,7 +166,7 @@ async def test_a_control_plane_in_a_pod_sleeps_and_its_first_request_wakes_it(
     (internal,) = ports.free(1)
     local = PodProcesses(api, short_folder / "a", loopback(), programs, {str(sidecar.INTERNAL_PORT): str(internal)})
     async with contextlib.AsyncExitStack() as stack:
-        operator = await stack.enter_async_context(operated(api, tenancy, tmp_path))
+        operator = await stack.enter_async_context(operated(api, tenancy, tmp_path, the_operator))
         proxy = await stack.enter_async_context(contextlib.AsyncExitStack())
         first = await proxy.enter_async_context(proxied(api, short_folder / "x", programs, addresses[0]))
         await api.make_tenant(name, quota={"hard": {"cpu": "1", "memory": "1Gi", "pods": "10"}})
