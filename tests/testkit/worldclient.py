@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from tenantry.api.errors import NotFound, Unreachable
+from tenantry.api.errors import NotFound, TenantryError, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.controllers.webhook.controller import CONFIGURATIONS
@@ -169,3 +169,37 @@ class OperatedClient(WorldClient):
             # In a thread, because the operator of a test has an event loop of its own.
             await asyncio.to_thread(self._operate)
         return answer
+
+
+class AnsweredClient(WorldClient):
+    """A client of an API server that answers some paths in another way than the World does.
+
+    Args:
+        world: It answers the other requests.
+        answers: The beginning of a path to its answer, or to the error that it ends in.
+    """
+
+    def __init__(self, world: World, answers: Mapping[str, bytes | TenantryError]) -> None:
+        super().__init__(world, lambda: "none")
+        self._answers = answers
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        attempts: int = ATTEMPTS,
+        seconds: float | None = None,
+    ) -> bytes:
+        """Answer a request; see `Client.request`."""
+        for begins, answer in self._answers.items():
+            if path.startswith(begins):
+                if isinstance(answer, TenantryError):
+                    raise answer
+                return answer
+        return await super().request(
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
+        )

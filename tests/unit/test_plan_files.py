@@ -7,54 +7,18 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
-from typing_extensions import override
 
-from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
-from tenantry.kube.client import ATTEMPTS
-from tenantry.kube.transport import JSON
 from tenantry.views.drift.files import FilesPlan, plan
 from tenantry.views.manifests import WantedObject
 from testkit.model import World
-from testkit.worldclient import WorldClient
+from testkit.worldclient import AnsweredClient
 from testkit.worlds import tenant
 
 LABELS = {"team": "platform"}
-
-
-class _RefusingClient(WorldClient):
-    """A client to whom one path is answered by an error.
-
-    Args:
-        world: Answers the others.
-        refused: The path, or how it begins.
-        error: The error.
-    """
-
-    def __init__(self, world: World, refused: str, error: ApiError) -> None:
-        super().__init__(world, lambda: "none")
-        self._refused = refused
-        self._error = error
-
-    @override
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        attempts: int = ATTEMPTS,
-        seconds: float | None = None,
-    ) -> bytes:
-        if path.startswith(self._refused):
-            raise self._error
-        return await super().request(
-            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
-        )
 
 
 def labelled(name: str) -> Tenant:
@@ -68,7 +32,7 @@ def planned(prunes: Mapping[str, str] | None) -> FilesPlan:
     for name in ("acme", "globex"):
         world.create(labelled(name))
     error = Forbidden("namespaces is forbidden", status=403)
-    return asyncio.run(plan(_RefusingClient(world, wire.path(Namespace.resource, ""), error), _wanted(), prunes))
+    return asyncio.run(plan(AnsweredClient(world, {wire.path(Namespace.resource, ""): error}), _wanted(), prunes))
 
 
 def _wanted() -> list[WantedObject]:
@@ -94,4 +58,4 @@ def test_a_cluster_without_the_kinds_is_no_refusal_of_an_object() -> None:
     """Issue 20: the command reports what to install, with another exit code."""
     missing = NotFound("404 page not found", status=404)
     with pytest.raises(NotFound):
-        asyncio.run(plan(_RefusingClient(World(), "/apis/tenantry.dev/", missing), _wanted(), None))
+        asyncio.run(plan(AnsweredClient(World(), {"/apis/tenantry.dev/": missing}), _wanted(), None))

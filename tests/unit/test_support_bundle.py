@@ -8,49 +8,27 @@ import os
 import random
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from typing_extensions import override
 
-from tenantry.api.errors import ConfigError, InputError
+from tenantry.api.errors import ConfigError, InputError, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.cli import session
 from tenantry.cli.support import support_bundle
 from tenantry.engine.lease import NAME, Lease
-from tenantry.kube.client import ATTEMPTS
-from tenantry.kube.transport import JSON
 from tenantry.views import support
 from testkit.treeworld import world_of
-from testkit.worldclient import WorldClient
+from testkit.worldclient import AnsweredClient
 
-
-class _VersionClient(WorldClient):
-    """A client of an API server with a version and without validating policies."""
-
-    @override
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        attempts: int = ATTEMPTS,
-        seconds: float | None = None,
-    ) -> bytes:
-        if path == "/version":
-            return b'{"gitVersion": "v1.36.0"}'
-        if path.startswith("/apis/admissionregistration.k8s.io"):
-            raise ConfigError("the API server has no validating policies")
-        return await super().request(
-            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
-        )
+ANSWERS: dict[str, bytes | TenantryError] = {
+    "/version": b'{"gitVersion": "v1.36.0"}',
+    "/apis/admissionregistration.k8s.io": ConfigError("the API server has no validating policies"),
+}
 
 
 @pytest.fixture
@@ -62,8 +40,8 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Result]:
     world.put_in(Namespace.resource, {"metadata": {"name": "tenantry-system"}})
     world.put_in(Lease.resource, {"metadata": metadata, "spec": {"holderIdentity": "bench_1"}})
 
-    def run(_target: object, todo: Callable[[WorldClient], Any], **_options: object) -> object:
-        return asyncio.run(todo(_VersionClient(world, lambda: "none")))
+    def run(_target: object, todo: Callable[[AnsweredClient], Any], **_options: object) -> object:
+        return asyncio.run(todo(AnsweredClient(world, ANSWERS)))
 
     def call(path: Path) -> Result:
         monkeypatch.setattr(session, "run", run)
