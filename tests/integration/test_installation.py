@@ -17,7 +17,7 @@ from tenantry.install import apply, manifests
 from tenantry.install.repairs import is_repaired
 from tenantry.install.waves import resource_of
 from tenantry.kube import wire
-from tenantry.views.installation import differences
+from tenantry.views.installation import BY_OPERATOR, differences
 from testkit.api import EVENTS, Api, until
 from testkit.operators import Operator
 
@@ -203,7 +203,7 @@ async def test_every_sabotage_of_the_installation_is_reported_and_then_repaired(
         await apply.apply(api.client, [each for each in SHIPPED if not is_repaired(each)])
         await operator.start()
     gone = {f"{kind} {name!r} is missing" for kind, name in MISSING}
-    gone.add(f"LimitRange '{SYSTEM}/tenantry-rules' differs from what TenancyDefaults says")
+    gone.add(f"LimitRange '{SYSTEM}/tenantry-rules' {BY_OPERATOR}")
     assert gone <= said
     reported = {line.partition(" differs in ")[::2] for line in said - gone}
     expected = {f"{each.kind} {each.name!r}": each.field for each in WEAKENED}

@@ -17,6 +17,7 @@ from tenantry.cli.status import lines
 from tenantry.controllers.installation.release import HelmRelease
 from tenantry.engine.lease import HOLDER_VERSION, Lease, LeaseSpec, version_of
 from tenantry.views.health import Findings, OperatorView, TenantsView, count, judged
+from tenantry.views.installation import BY_OPERATOR
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LEADS = OperatorView(leader="pod_1", version=__version__, renewed="2026-01-02T03:04:02Z", is_leading=True)
@@ -94,6 +95,26 @@ def test_no_step_is_a_command_that_is_refused(changes: dict[str, object], step: 
     """X12: `tenantry install` ends with exit code 2 if Helm has the installation, and with 3 if it is newer."""
     (found,) = judged(replace(GOOD, release=HelmRelease("acme", "there"), **changes)).next
     assert found.startswith(step)
+
+
+def test_what_the_operator_writes_needs_no_installation() -> None:
+    """Right after an installation, and if the operator is stopped, `tenantry install` would change nothing."""
+    written = f"LimitRange 'tenantry-system/tenantry-rules' {BY_OPERATOR}"
+    health = judged(replace(GOOD, operator=OperatorView(), differences=(written,)))
+    assert health.next == ("kubectl -n tenantry-system describe pods",)
+    both = judged(replace(GOOD, differences=(written, "ClusterRole 'x' is missing")))
+    assert both.next == ("tenantry install",)
+
+
+@pytest.mark.parametrize(
+    ("differences", "still"), [((), True), (("ValidatingAdmissionPolicy 'x' is missing",), False), (None, False)]
+)
+def test_guards_that_refuse_without_an_operator_are_only_stated_of_an_intact_installation(
+    differences: tuple[str, ...] | None,
+    still: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    health = judged(replace(GOOD, operator=OperatorView(), differences=differences))
+    assert ("every guard of admission still refuses" in health.problems[0]) is still
 
 
 def test_a_known_problem_weighs_more_than_an_unknown_part() -> None:

@@ -214,10 +214,11 @@ def judged(found: Findings) -> HealthView:
     logs = "tenantry logs operator" if found.is_local else f"kubectl -n {marks.SYSTEM_NAMESPACE} describe pods"
     started = ("tenantry up   # if it was started with --no-operator",) if found.is_local else ()
     if not operator.is_leading:
+        guards = ", and every guard of admission still refuses" if found.differences == () else ""
         wrong.append(
             f"the leader {operator.leader!r} does not renew its Lease"
             if operator.leader
-            else "no operator leads: nothing is reconciled, and every guard of admission still refuses"
+            else f"no operator leads: nothing is reconciled{guards}"
         )
         steps += [*started, logs]
     if operator.available_replicas < operator.replicas:
@@ -225,7 +226,8 @@ def judged(found: Findings) -> HealthView:
         steps.append(logs)
     if found.differences:
         wrong.append(f"installed objects differ: {shortened(found.differences, separator='; ')}")
-        steps.append(_installation(found))
+        is_of_operator = all(each.endswith(installation.BY_OPERATOR) for each in found.differences)
+        steps.append(logs if is_of_operator else _installation(found))
     elif found.differences is None and found.installed != __version__:
         unknown.append(
             f"version {found.installed or 'unknown'} is installed, and this command has version {__version__}: it does"

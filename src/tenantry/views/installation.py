@@ -34,6 +34,9 @@ from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 
+BY_OPERATOR = "differs from what TenancyDefaults says; the operator writes it"
+"""How sentences end about objects that no installation writes."""
+
 
 async def differences(client: Client) -> tuple[str, ...] | None:
     """Return how the installed policies, bindings, kinds, roles and shared parameters differ from the shipped ones.
@@ -174,7 +177,7 @@ async def _parameters(client: Client) -> Sequence[str]:
         )
     )
     return [
-        f"{step.resource.kind} {object_key(step.namespace, step.name)!r} differs from what TenancyDefaults says"
+        f"{step.resource.kind} {object_key(step.namespace, step.name)!r} {BY_OPERATOR}"
         for wave in needed.waves
         for step in wave
     ]
