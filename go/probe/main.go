@@ -1,5 +1,6 @@
-// Command probe is what the pods of `tenantry audit --probe` run: it answers others, tries what it was given and says
-// as one line of JSON what came of it. It changes nothing but the volume that it is told to leave a word in.
+// Command probe is what the pods of `tenantry audit --probe` and `tenantry bench runtimes` run: it answers others, tries
+// or measures what it was given, and prints the outcome as one line of JSON. It changes nothing but the volume that it is
+// given.
 package main
 
 import (
@@ -27,7 +28,8 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) < 2 {
-		return errors.New("needs `serve WORD PORT`, `try JSON`, `eat MIB`, `leave FOLDER WORD` or `find FOLDER WORD`")
+		return errors.New("needs `serve WORD PORT`, `try JSON`, `eat MIB`, `leave FOLDER WORD`, `find FOLDER WORD`," +
+			" `measure JSON`, `stream PORT` or `burn SECONDS`")
 	}
 	switch arguments[0] {
 	case "serve", "leave", "find":
@@ -47,6 +49,17 @@ func run(arguments []string) error {
 			return err
 		}
 		return eat(mib)
+	case "measure":
+		return measureJSON(arguments[1])
+	case "stream":
+		return stream(arguments[1])
+	case "burn":
+		seconds, err := strconv.ParseFloat(arguments[1], 64)
+		if err != nil {
+			return err
+		}
+		burn(seconds)
+		return nil
 	}
 	return fmt.Errorf("does not know %q", arguments[0])
 }

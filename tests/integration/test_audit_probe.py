@@ -230,3 +230,30 @@ async def test_nothing_is_left_when_it_is_interrupted(number: signal.Signals) ->
     _, err = await child.communicate()
     assert child.returncode == 130, err.decode()
     await until(is_clean, "nothing of the audit is left", seconds=120.0)
+
+
+@pytest.mark.usefixtures("real")
+async def test_each_runtime_is_measured_and_one_that_no_node_has_is_named() -> None:
+    """E20: `tenantry bench runtimes`, on a real node with runc and gVisor."""
+    await make(
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "ghost"}, "handler": "kata"}
+    )
+    small = ("--rounds=1", "--starts=1", "--seconds=0.3", "--mebibytes=4", "--runtime=runc", "--runtime=gvisor")
+    try:
+        found = json.loads(await run("bench", "runtimes", f"--cluster={NAME}", *small, "--runtime=ghost", "-o", "json"))
+    finally:
+        await kubectl("delete", "runtimeclass", "ghost")
+    figures = {each["runtime"]: each for each in found["runtimes"]}
+    assert set(figures) == {"runc", "gvisor", "ghost"}
+    assert 'no runtime for "kata" is configured' in figures["ghost"]["not_measured"]
+    assert figures["ghost"]["rates"] is None
+    for name in ("runc", "gvisor"):
+        one = figures[name]
+        assert min(one["start_seconds"], one["memory_mebibytes"], *one["rates"].values()) > 0, name
+        # Three neighbours on these processors leave less than all of them.
+        assert 0 < one["beside_processor"] < 0.95, name
+    # A sandbox answers system calls itself, and has a kernel of its own in memory.
+    assert figures["gvisor"]["rates"]["systemCalls"] < figures["runc"]["rates"]["systemCalls"]
+    assert figures["gvisor"]["memory_mebibytes"] > figures["runc"]["memory_mebibytes"]
+    assert found["absent"] == ["gVisor with KVM"]
+    assert "bench-runtimes" not in await kubectl("get", "namespaces", "-o", "name")

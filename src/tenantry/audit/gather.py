@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
-from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
 from tenantry.api.ownnamespaces import OWN_NAMESPACES
@@ -23,7 +22,7 @@ from tenantry.audit import kinds
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
 from tenantry.audit.volumes import bound
 from tenantry.engine.tasks import first_error
-from tenantry.hosting import simulation
+from tenantry.hosting.simulation import NO_CONTAINERS
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.policy.request import part, parts
@@ -38,9 +37,6 @@ SYSTEM = (
 
 MAX_OTHERS = 8
 """How many namespaces of others are tried, beside the cluster's own."""
-
-_UNREAL = {simulation.MARK, HANDOVER_RECORD}
-"""Annotations of Nodes on which no pod of this cluster runs: simulated ones, and those that serve other clusters."""
 
 MANAGED_KINDS = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
 
@@ -106,7 +102,7 @@ async def gather(
         other_tenants=others or (),
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
-        real_nodes=tuple(_node(each) for each in nodes or () if not _UNREAL & {*part(each, "metadata", "annotations")}),
+        real_nodes=tuple(_node(each) for each in nodes or () if _runs_containers(each)),
         pod_cidrs=tuple(cidr for each in nodes or () for cidr in part(each, "spec").get("podCIDRs") or ()),
         controllers=controllers.result(),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
@@ -153,6 +149,10 @@ def _guards_of(value: Json) -> str:
 
 def _name(value: Json) -> str:
     return str(part(value, "metadata").get("name", ""))
+
+
+def _runs_containers(node: Json) -> bool:
+    return not NO_CONTAINERS & {*part(node, "metadata", "annotations")}
 
 
 def _node(value: Json) -> AuditNode:

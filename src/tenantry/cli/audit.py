@@ -13,13 +13,13 @@ from tenantry.api.errors import InputError
 from tenantry.cli import output, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.paths import NAMESPACE, TENANT_NAME
+from tenantry.cli.probeimage import image_of
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from tenantry.audit.check import CheckResult
-    from tenantry.audit.probe.objects import ProbeImage
     from tenantry.audit.verdict import Audit
     from tenantry.cli.output import Part
     from tenantry.kube.client import Client
@@ -99,7 +99,7 @@ def audit(
             await subjects.require_reports(client, chosen)
         if user or itself:
             chosen = [msgspec.structs.replace(each, user=user, groups=groups) for each in chosen]
-        ran = await _probe_image(target, probe_image) if probe else None
+        ran = await image_of(target, probe_image) if probe else None
         compared = await installation.differences(client)
         options = subjects.AuditOptions(image=image, probe=ran, reports=report, installation=compared)
         return await subjects.audit(client, chosen, options, output.talk)
@@ -112,27 +112,6 @@ def audit(
         sys.exit(SOMETHING_FAILED)
     if any(each.summary.errors for each in audits):
         sys.exit(SOMETHING_UNKNOWN)
-
-
-async def _probe_image(target: Target, named: str) -> ProbeImage | str:
-    """Return the image of the pods that run, or the reason why there is none.
-
-    Raises:
-        LocalError: The image cannot be built for a local cluster.
-    """
-    from tenantry.audit.probe.objects import ProbeImage
-    from tenantry.audit.verdict import NO_IMAGE
-    from tenantry.local.cluster import LocalCluster
-    from tenantry.local.progress import StreamProgress
-    from tenantry.local.real import probe
-
-    if named:
-        return ProbeImage(reference=named)
-    cluster = LocalCluster(target.local_name) if target.local_name else None
-    if cluster is None or cluster.spec().real is None:
-        return NO_IMAGE
-    with StreamProgress() as progress:
-        return ProbeImage(reference=await probe.provide(cluster, progress), is_there=True)
 
 
 # -- printing -------------------------------------------------------------------------------------

@@ -34,3 +34,11 @@ def test_more_claims_than_nodes_are_refused(cli: Cli) -> None:
     """E12: and it says how to make enough."""
     said = cli.run("bench", "slices", "--claims", "7", code=2)
     assert "`tenantry up --nodes 8` makes enough" in said.stderr
+
+
+@pytest.mark.usefixtures("nodes")
+def test_runtimes_are_measured_on_nodes_that_have_them(cli: Cli) -> None:
+    """E20: simulated nodes run no containers."""
+    said = cli.run("bench", "runtimes", code=2)
+    assert "no Node of this cluster is Ready and runs containers" in said.stderr
+    assert "`tenantry up --cluster NAME --runtime real --nodes 1`" in said.stderr

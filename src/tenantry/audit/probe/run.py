@@ -24,11 +24,11 @@ from tenantry.audit.probe.findings import (
     nothing,
 )
 from tenantry.audit.probe.objects import ProbeAttempt, ProbeImage, ServerAddress
-from tenantry.audit.probe.pods import NotReady, Pods, create, create_least_restricted, create_pod, end, why
 from tenantry.audit.verdict import NO_NODES
 from tenantry.engine.tasks import all_of, first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.kube.podruns import NotReady, Pods, create, create_least_restricted, create_pod, end, why
 from tenantry.policy.request import part, parts
 
 READY_SECONDS = 120.0

@@ -12,9 +12,9 @@ from tenantry.audit.context import AuditContext
 from tenantry.audit.probe import objects
 from tenantry.audit.probe.findings import ProbeFailure, VolumeContent
 from tenantry.audit.probe.objects import ProbeImage
-from tenantry.audit.probe.pods import NotReady, Pods, create, create_least_restricted, create_pod, why
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.kube.podruns import NotReady, Pods, create, create_least_restricted, create_pod, why
 from tenantry.policy.request import part
 
 DONE_SECONDS = 120.0

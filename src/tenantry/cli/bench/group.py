@@ -11,6 +11,7 @@ from tenantry.cli.bench.federation import federation
 from tenantry.cli.bench.footprint import footprint
 from tenantry.cli.bench.ladder import ladder
 from tenantry.cli.bench.pods import pods
+from tenantry.cli.bench.runtimes import runtimes
 from tenantry.cli.bench.slices import slices
 from tenantry.cli.bench.tree import tree
 from tenantry.cli.bench.vcp import vcp
@@ -21,5 +22,5 @@ def bench() -> None:
     """Measure a cluster."""
 
 
-for _command in (establish, tree, fairness, pods, slices, clusters, vcp, ladder, federation, footprint):
+for _command in (establish, tree, fairness, pods, slices, clusters, vcp, ladder, runtimes, federation, footprint):
     bench.add_command(_command)

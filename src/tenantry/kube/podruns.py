@@ -1,4 +1,4 @@
-"""Creates pods, waits for them by watching, and reads what they print: an audit's probes use the API server by this."""
+"""Runs pods that report: creates them, waits for them by watching, and reads what they print."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import msgspec
 
 from tenantry.api.errors import AlreadyExists, ApiError, Forbidden, Invalid
 from tenantry.api.model import Json, Resource
-from tenantry.audit import kinds
-from tenantry.audit.attempts import DRY_RUN
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
@@ -23,6 +21,7 @@ T = TypeVar("T")
 ACCOUNT_SECONDS = 20.0
 POLL_SECONDS = 0.3
 ENDED = ("Succeeded", "Failed")
+PODS = Resource("", "v1", "pods", "Pod")
 CORE_EVENTS = Resource("", "v1", "events", "Event")
 """Events of the core API group: only these can be selected by the object that they are about."""
 
@@ -36,7 +35,9 @@ async def create(
 ) -> Json:
     """Create an object, and return it as the server stored it."""
     body = wire.encode_json({"apiVersion": resource.api_version, "kind": resource.kind, **value})
-    data = await client.request("POST", wire.path(resource, namespace), query=DRY_RUN if dry_run else None, body=body)
+    data = await client.request(
+        "POST", wire.path(resource, namespace), query={"dryRun": "All"} if dry_run else None, body=body
+    )
     return client.decode(Json, data)
 
 
@@ -50,7 +51,7 @@ async def create_pod(client: Client, value: Json, namespace: str) -> None:
     while True:
         try:
             with contextlib.suppress(AlreadyExists):
-                await create(client, kinds.PODS, value, namespace)
+                await create(client, PODS, value, namespace)
         except Forbidden as error:
             # The controller manager creates the ServiceAccount of a new namespace some time after it.
             is_early = "error looking up service account" in str(error)
@@ -140,7 +141,7 @@ class Pods:
                 return str(found[-1].get("message", ""))
         return ""
 
-    async def versions(self, name: str, namespace: str, resource: Resource = kinds.PODS) -> AsyncGenerator[Json]:
+    async def versions(self, name: str, namespace: str, resource: Resource = PODS) -> AsyncGenerator[Json]:
         """Yield an object as it is, then after each change.
 
         Raises:
