@@ -249,10 +249,9 @@ async def test_each_runtime_is_measured_and_one_that_no_node_has_is_named() -> N
     assert figures["ghost"]["rates"] is None
     for name in ("runc", "gvisor"):
         one = figures[name]
-        assert min(one["start_seconds"], one["memory_mebibytes"], *one["rates"].values()) > 0, name
-        # Three neighbours on these processors leave less than all of them.
-        assert 0 < one["beside_processor"] < 0.95, name
-    # A sandbox answers system calls itself, and has a kernel of its own in memory.
+        shares = one["beside_processor"], one["beside_kernel"]
+        assert min(one["start_seconds"], one["memory_mebibytes"], *one["rates"].values(), *shares) > 0, name
+    # A sandbox answers system calls itself, which takes a hundred times as long, and has a kernel of its own in memory.
     assert figures["gvisor"]["rates"]["systemCalls"] < figures["runc"]["rates"]["systemCalls"]
     assert figures["gvisor"]["memory_mebibytes"] > figures["runc"]["memory_mebibytes"]
     assert found["absent"] == ["gVisor with KVM"]
