@@ -56,7 +56,7 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
     from tenantry.api.tenant import Tenant
     from tenantry.api.tenantresourcequota import TenantResourceQuota
     from tenantry.api.virtualcontrolplane import VirtualControlPlane
-    from tenantry.cli.describe import cluster, plane, subnamespace, tenant
+    from tenantry.cli.describe import cluster, plain, plane, subnamespace, tenant
     from tenantry.views import description, owned
 
     if asked.kind is Tenant:
@@ -75,4 +75,4 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
         return cluster.page(value, found.events, now)
     if isinstance(value, VirtualControlPlane):
         return plane.page(value, found.events, now, await description.limited_keys(client, asked.namespace))
-    return [*output.to_yaml([value]).splitlines()]
+    return plain.page(value, found.events, now)
