@@ -134,9 +134,10 @@ async def _get(client: Client, asked: list[ObjectSelection], reading: _Reading, 
     for each in asked:
         page = await (_list_if_allowed if lenient else _list)(client, each, reading)
         there = {row.name for row in page.rows}
-        missing += [kinds.told(each.kind, name, each.namespace) for name in each.names if name not in there]
+        absent = [kinds.told(each.kind, name, each.namespace) for name in each.names if name not in there]
+        missing += absent
         found = _listed(each.kind, page.headers, page.rows)
-        if reading.watches:
+        if reading.watches and not absent:
             await _watch(client, each, reading, page)
         elif not reading.is_table and reading.form != "name":
             objects.append(found)

@@ -165,6 +165,11 @@ def test_what_is_not_there_is_named(cli: Cli, acme: str) -> None:
     assert "tenant.tenantry.dev/absent does not exist" in cli.run("delete", "tenant/absent", "--yes", code=5).stderr
 
 
+def test_a_watch_of_a_name_that_does_not_exist_ends(cli: Cli) -> None:
+    """As kubectl does: it would otherwise wait for an object that a typing error names."""
+    assert "not found: tenant.tenantry.dev/absent" in cli.run("get", "tenants", "absent", "-w", code=5).stderr
+
+
 def test_a_watch_prints_changes(cli: Cli) -> None:
     """The first lines are what is there; then a line for each change, as it happens."""
     with tenant(cli, "watched") as name, cli.start("get", "tenants", name, "-w") as watching:
