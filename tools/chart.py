@@ -21,11 +21,9 @@ from typing import Any
 
 from tenantry import __version__
 from tenantry.api import marks
-from tenantry.api.requests import APPROVALS
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.cli import output
-from tenantry.controllers.fairness import desired as fairness
 from tenantry.controllers.installation.release import KEEP, RELEASE_NAME, RELEASE_NAMESPACE
 from tenantry.controllers.operator import METRICS_TENANTS
 from tenantry.install import manifests, observability
@@ -38,11 +36,8 @@ Json = dict[str, Any]
 FOLDER = Path("deploy/chart")
 HEAD = "# Made by tools/generate.py from the code; do not edit.\n"
 
-OMITTED = (
-    *((each.resource.kind, each.metadata.name) for each in fairness.common()),
-    ("LimitRange", APPROVALS),
-)
-"""Objects that the operator writes again and again with marks of its own: Helm would write its marks over these."""
+OMITTED = manifests.OF_OPERATOR
+"""Helm would write its marks over those of the operator."""
 
 _VALUE = re.compile(r"^(?P<indent>[ -]*)(?P<key>[^:\n]+: |)'?=(?P<path>[A-Za-z.]+)'?$", re.MULTILINE)
 _OPTION = re.compile(r"^(?P<indent> *)\?(?P<path>[A-Za-z.]+): null$", re.MULTILINE)

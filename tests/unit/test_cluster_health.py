@@ -99,7 +99,7 @@ def test_no_step_is_a_command_that_is_refused(changes: dict[str, object], step: 
 
 def test_what_the_operator_writes_needs_no_installation() -> None:
     """Right after an installation, and if the operator is stopped, `tenantry install` would change nothing."""
-    written = f"LimitRange 'tenantry-system/tenantry-rules' {BY_OPERATOR}"
+    written = f"LimitRange 'tenantry-system/tenantry-rules' differs from what TenancyDefaults says{BY_OPERATOR}"
     health = judged(replace(GOOD, operator=OperatorView(), differences=(written,)))
     assert health.next == ("kubectl -n tenantry-system describe pods",)
     both = judged(replace(GOOD, differences=(written, "ClusterRole 'x' is missing")))

@@ -8,6 +8,8 @@ from tenantry.api.crd import custom_resource_definition
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
+from tenantry.api.requests import APPROVALS
+from tenantry.controllers.fairness import desired as fairness_objects
 from tenantry.install import (
     approval,
     bandwidth,
@@ -53,6 +55,12 @@ TUNNEL_PORT = 6447
 METRICS_PORT = 8080
 SECURE_METRICS_PORT = 8443
 DEFAULT_IMAGE = f"tenantry:{__version__}"
+
+OF_OPERATOR = (
+    *((each.resource.kind, each.metadata.name) for each in fairness_objects.common()),
+    ("LimitRange", APPROVALS),
+)
+"""Kind and name of the objects that the operator writes again and again with marks of its own."""
 
 SERVICE_ACCOUNT: Json = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE}
 LOCAL_USER: Json = {"kind": "User", "name": marks.OPERATOR_USER, "apiGroup": RBAC_GROUP}

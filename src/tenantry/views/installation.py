@@ -34,8 +34,8 @@ from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 
-BY_OPERATOR = "differs from what TenancyDefaults says; the operator writes it"
-"""How sentences end about objects that no installation writes."""
+BY_OPERATOR = "; the operator writes it"
+"""How sentences end about objects that only the operator writes, or that Helm leaves to it."""
 
 
 async def differences(client: Client) -> tuple[str, ...] | None:
@@ -80,7 +80,8 @@ async def _compare(client: Client, shipped: Json, live: Json | None) -> str:
     told = f"{shipped['kind']} {shipped['metadata']['name']!r}"
     found = await difference(client, shipped, live)
     if found.is_missing:
-        return f"{told} is missing"
+        is_left = (shipped["kind"], shipped["metadata"]["name"]) in manifests.OF_OPERATOR
+        return f"{told} is missing{BY_OPERATOR if is_left else ''}"
     if found.problem:
         return f"{told} cannot become what this version ships: {found.problem}"
     return f"{told} differs in {', '.join(found.fields)}" if found.fields else ""
@@ -176,8 +177,9 @@ async def _parameters(client: Client) -> Sequence[str]:
             lookup=lambda resource, key: made.get((resource, key)),
         )
     )
+    differs = f"differs from what TenancyDefaults says{BY_OPERATOR}"
     return [
-        f"{step.resource.kind} {object_key(step.namespace, step.name)!r} {BY_OPERATOR}"
+        f"{step.resource.kind} {object_key(step.namespace, step.name)!r} {differs}"
         for wave in needed.waves
         for step in wave
     ]
