@@ -145,7 +145,7 @@ def test_a_template_opens_the_gate_for_its_issuers_only() -> None:
         ),
         (limited(oidc_issuers=("https://other.example.com",)), "spec.apiServer.oidc.issuer must be one of https://oth"),
         (limited(oidc_issuers=()), "spec.apiServer.oidc.issuer must be left out"),
-        (limited(feature_gates=()), "spec.apiServer.featureGates must not have HPAScaleToZero"),
+        (limited(feature_gates=()), "spec.apiServer.featureGates must be left out, not HPAScaleToZero"),
     ],
 )
 def test_a_template_refuses_what_it_does_not_list(template: ClusterTemplate, message: str) -> None:

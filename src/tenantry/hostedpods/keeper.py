@@ -180,7 +180,7 @@ class SnapshotKeeper:
                 ) as response,
             ):
                 if response.status == _NOT_FOUND:
-                    raise InputError("there is no snapshot of this name: status.snapshots lists them")
+                    raise InputError("there is no snapshot of this name: `tenantry vcp describe` lists them")
                 if response.status >= _FIRST_REFUSAL:
                     raise StoreError(f"{self._told}: {_line(await self._read(response))}")
                 yield response

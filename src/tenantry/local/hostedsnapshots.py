@@ -140,7 +140,9 @@ class LocalSnapshots:
         """
         file = own / snapshots.check_name(name)
         if not file.is_file():
-            raise UnusableSnapshot(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
+            raise UnusableSnapshot(
+                f"there is no snapshot {name!r} of this control plane: `tenantry vcp describe` lists them"
+            )
         await self.restore_file(uid, file, version, foreign=snapshots.is_given(name))
 
     async def restore_file(self, uid: str, file: Path, version: str = "", *, foreign: bool = False) -> None:

@@ -106,4 +106,5 @@ def create(
     if form:
         flags.print_one(wanted, made, form)
     else:
-        output.talk(f"`tenantry cluster kubeconfig {called} -n {where}` prints its kubeconfig when it is ready")
+        when = "" if seconds else " when it is ready"
+        output.talk(f"`tenantry cluster kubeconfig {called} -n {where}` prints its kubeconfig{when}")

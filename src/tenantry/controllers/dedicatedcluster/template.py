@@ -342,7 +342,8 @@ def _server_above(
         has = there.spec.feature_gates if there is not None else ()
         above = sorted(set(server.feature_gates).difference(limits.feature_gates, has))
         if above:
-            yield f"spec.apiServer.featureGates must not have {shortened(above)}, by {words}"
+            which = f"be among {shortened(limits.feature_gates)}" if limits.feature_gates else "be left out"
+            yield f"spec.apiServer.featureGates must {which}, not {shortened(above)}, by {words}"
 
 
 def _resources_above(
