@@ -211,3 +211,6 @@ async def test_nothing_is_left_of_a_cluster_that_ends_with_its_machines_away(hos
     assert not start_ticks(pid)
     own = network.identity(paths.folder)
     assert not [each for each in cgroups.hierarchies() if (each.root / own).exists()]
+    # Other tests of this file may come later, and need the machines.
+    await realhosts.start(host.cluster, nodes=3)
+    await _tenantry(host, "cluster", "delete", "shop", "--yes", "--timeout", "240s")

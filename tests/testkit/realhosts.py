@@ -17,6 +17,11 @@ from testkit.installation import install
 from testkit.realpods import RealPods
 
 
+async def start(local: LocalCluster, *, nodes: int) -> None:
+    """Start a cluster with real nodes and the operator, or start it again."""
+    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=nodes, timeout_seconds=240.0))
+
+
 @asynccontextmanager
 async def hosting(name: str, home: Path, images: Path, *, nodes: int) -> AsyncGenerator[RealPods]:
     """Run a cluster with the operator and the image of test pods on its nodes, while the context is open.
@@ -29,7 +34,7 @@ async def hosting(name: str, home: Path, images: Path, *, nodes: int) -> AsyncGe
     """
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
     local = LocalCluster(name, root=home)
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=nodes, timeout_seconds=240.0))
+    await start(local, nodes=nodes)
     async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
         found = RealPods(local, Api(client))
         await found.load_image(images)
