@@ -55,6 +55,7 @@ JSON = {
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",
     "controllers/ownnodes.py": "a merge patch of a SliceClaim",
     "views/support.py": "objects of any kind, as they are stored",
+    "cli/describe/plain.py": "objects of any kind, whose fields are printed as they are",
     "controllers/tenantmetrics/scrapers.py": "TokenReviews and SubjectAccessReviews",
     "controllers/parts/desired.py": "merge patches of Nodes",
     "controllers/parts/nodes.py": "merge patches of Nodes",
