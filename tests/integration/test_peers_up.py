@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,18 +23,25 @@ HOME = "many"
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
-@pytest_asyncio.fixture(scope="module")
-async def home(tenantry_home: Path) -> AsyncIterator[Peering]:
-    """A home with two light peers, started by one command."""
-    found = Peering(tenantry_home, HOME, f"{HOME}-peer-1")
+@asynccontextmanager
+async def started(folder: Path, name: str) -> AsyncGenerator[Peering]:
+    """Run a home with two light peers, started by one command, while the context is open."""
+    found = Peering(folder, name, f"{name}-peer-1")
     try:
         flags = ("--peers", "2", "--light", "--no-operator")
-        await found.run("up", "--cluster", HOME, "--throwaway", PATIENCE, *flags)
-        async with Client(kubeconfig.load([LocalCluster(HOME, root=tenantry_home).kubeconfig_path])) as client:
-            found.apis[HOME] = Api(client)
+        await found.run("up", "--cluster", name, "--throwaway", PATIENCE, *flags)
+        async with Client(kubeconfig.load([LocalCluster(name, root=folder).kubeconfig_path])) as client:
+            found.apis[name] = Api(client)
             yield found
     finally:
-        await found.run("down", "--cluster", HOME, "--purge", "--yes", checked=False)
+        await found.run("down", "--cluster", name, "--purge", "--yes", checked=False)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def home(tenantry_home: Path) -> AsyncIterator[Peering]:
+    """The home that the tests share."""
+    async with started(tenantry_home, HOME) as found:
+        yield found
 
 
 async def ready(home: Peering, *names: str) -> None:
@@ -146,11 +154,13 @@ async def test_benchmarks_measure_both_sides_and_leave_nothing(home: Peering) ->
 
 
 @pytest.mark.long
-async def test_a_whole_peer_joins_later_and_all_stop_and_start_together(home: Peering) -> None:
-    await home.run("up", "--cluster", HOME, "--peers", "3")
-    await ready(home, *(f"{HOME}-peer-{number}" for number in (1, 2, 3)))
-    await home.run("down", "--cluster", HOME)
-    assert not any(LocalCluster(f"{HOME}-peer-{number}", root=home.folder).is_running() for number in (1, 2, 3))
-    assert "with 3 peers" in await home.run("up", "--cluster", HOME, "--throwaway")
-    await home.run("down", "--cluster", HOME, "--purge", "--yes")
-    assert not list(home.folder.glob(f"clusters/{HOME}*"))
+async def test_a_whole_peer_joins_later_and_all_stop_and_start_together(tenantry_home: Path) -> None:
+    name = "several"
+    async with started(tenantry_home, name) as home:
+        await home.run("up", "--cluster", name, "--peers", "3")
+        await ready(home, *(f"{name}-peer-{number}" for number in (1, 2, 3)))
+        await home.run("down", "--cluster", name)
+        assert not any(LocalCluster(f"{name}-peer-{number}", root=home.folder).is_running() for number in (1, 2, 3))
+        assert "with 3 peers" in await home.run("up", "--cluster", name, "--throwaway")
+        await home.run("down", "--cluster", name, "--purge", "--yes")
+        assert not list(home.folder.glob(f"clusters/{name}*"))
