@@ -201,6 +201,14 @@ func serve(word, port string) error {
 	if err != nil {
 		return err
 	}
+	return answerAll(listener, func(connection net.Conn) {
+		_ = connection.SetDeadline(time.Now().Add(eachTimeout))
+		_, _ = fmt.Fprintln(connection, word)
+	})
+}
+
+// answerAll answers every client by itself, and closes its connection.
+func answerAll(listener net.Listener, answer func(net.Conn)) error {
 	for {
 		connection, err := listener.Accept()
 		if err != nil {
@@ -208,8 +216,7 @@ func serve(word, port string) error {
 		}
 		go func() {
 			defer connection.Close()
-			_ = connection.SetDeadline(time.Now().Add(eachTimeout))
-			_, _ = fmt.Fprintln(connection, word)
+			answer(connection)
 		}()
 	}
 }

@@ -180,21 +180,14 @@ func stream(port string) error {
 }
 
 func streamTo(listener net.Listener) error {
-	for {
-		connection, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer connection.Close()
-			block := make([]byte, networking)
-			for {
-				if _, err := connection.Write(block); err != nil {
-					return
-				}
+	return answerAll(listener, func(connection net.Conn) {
+		block := make([]byte, networking)
+		for {
+			if _, err := connection.Write(block); err != nil {
+				return
 			}
-		}()
-	}
+		}
+	})
 }
 
 // burn keeps all processors and the kernel busy for some seconds, as a neighbour that does not care does.

@@ -32,7 +32,7 @@ from tenantry.engine.tasks import all_of
 from tenantry.hosting.simulation import NO_CONTAINERS
 from tenantry.kube import wire
 from tenantry.kube.client import Client
-from tenantry.kube.podruns import NotReady, Pods, create_pod
+from tenantry.kube.podruns import PODS, NotReady, Pods, create_pod
 from tenantry.policy.request import part, parts
 
 START_SECONDS = 60.0
@@ -50,7 +50,6 @@ PORT = 8080
 NEIGHBOURS = 3
 FOLDER = "/volume"
 
-PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 _KINDS: tuple[tuple[str, Callable[[str], bool]], ...] = (
