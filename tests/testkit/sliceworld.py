@@ -149,6 +149,11 @@ class SliceWorld:
         ready = [each for each in status.get("conditions", []) if each["type"] == "Ready"]
         return status.get("state", "Pending"), ready[0]["reason"]
 
+    def reason(self, kind: str, name: str = "web") -> str:
+        """Return the reason of a condition of a claim; "" if it has none of this type."""
+        told = {each["type"]: each["reason"] for each in self.status(name).get("conditions", [])}
+        return str(told.get(kind, ""))
+
     def message(self, name: str = "web") -> str:
         """Return the message of a claim's condition Ready."""
         told = {each["type"]: each["message"] for each in self.status(name).get("conditions", [])}

@@ -151,7 +151,10 @@ def test_a_template_that_changes_reaches_no_cluster_that_runs() -> None:
     assert there.step() == []
     status, reason, message = there.condition(reasons.TEMPLATE_CURRENT)
     assert (status, reason) == ("False", reasons.TEMPLATE_CHANGED)
-    assert "afterIdleSeconds 600 is now 1200, replicas 3 is now 1; to take a new one, set the field" in message
+    assert (
+        "spec.controlPlane.replicas 3 is now 1, spec.sleep.afterIdleSeconds 600 is now 1200; to take a new one, set the"
+        " field"
+    ) in message
     assert there.condition(reasons.STALLED)[0] != "True"
 
 
@@ -340,4 +343,4 @@ def test_add_ons_that_a_cluster_does_not_name_are_kept_as_its_template_says() ->
     assert plane(there).spec.add_ons == (own, none)
     there.template = changed(add_ons=())
     assert there.step() == []
-    assert "addOns CoreDNS=None Storage=Once is now none" in there.condition(reasons.TEMPLATE_CURRENT)[2]
+    assert "spec.addOns CoreDNS=None Storage=Once is now none" in there.condition(reasons.TEMPLATE_CURRENT)[2]

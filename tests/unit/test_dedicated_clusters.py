@@ -363,6 +363,22 @@ def test_a_paused_cluster_with_another_spec_is_not_ready() -> None:
     assert there.condition(reasons.READY)[2].endswith("spec.paused of the cluster is true")
 
 
+def test_a_paused_cluster_says_so_whether_it_is_complete_or_not() -> None:
+    """H04: a pool that is to grow meanwhile waits for spec.paused, and not for nodes."""
+    there = settled(1)
+    assert there.plane is not None
+    usable = replace(there.plane.status, conditions=(serving(),), kubeconfig_secret="s")
+    there.plane = replace(there.plane, status=usable)
+    there.change(replace(spec(1), paused=True))
+    status, reason, message = there.condition(reasons.READY)
+    assert (status, reason) == ("True", reasons.ESTABLISHED)
+    assert message.endswith("spec.paused is true: the operator changes nothing")
+    there.change(replace(spec(2), paused=True))
+    status, reason, message = there.condition(reasons.NODES_READY)
+    assert (status, reason) == ("False", reasons.PAUSED)
+    assert message.startswith("spec.paused is true: the operator changes neither claims nor nodes; pool 'default': 1")
+
+
 def test_a_cluster_is_ready_when_its_control_plane_and_all_nodes_are() -> None:
     """H04: conditions follow the order in which it comes up."""
     there = ClusterWorld(spec(2))

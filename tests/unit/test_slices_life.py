@@ -262,6 +262,27 @@ def test_a_lost_node_stays_if_no_other_can_be_had() -> None:
     there.settle()
     assert there.state() == ("Bound", "NodesBound")
     assert there.marks("n-1") == bound(name)
+    assert there.reason("Degraded") == "NodesLost"
+
+
+def test_a_claim_that_grows_says_whether_nodes_or_quota_are_missing() -> None:
+    """E12: only a claim that had all of its nodes has lost one."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.claim()
+    there.settle()
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 2}})
+    there.settle()
+    assert (there.state(), there.reason("Degraded")) == (("Bound", "NodesBound"), "NodesInsufficient")
+    there.node("n-2")
+    there.settle()
+    assert (there.status()["nodes"], there.reason("Degraded")) == (["n-1", "n-2"], "")
+    there.world.delete(Node.resource, "n-2")
+    there.settle()
+    assert (there.status()["nodes"], there.reason("Degraded")) == (["n-1"], "NodesLost")
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 3}})
+    there.settle()
+    assert there.reason("Degraded") == "NodesInsufficient"
 
 
 def test_a_node_that_its_contributor_withdraws_is_given_back_and_its_pods_leave() -> None:

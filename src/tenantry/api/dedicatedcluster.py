@@ -520,7 +520,7 @@ class DedicatedCluster(KubernetesObject, frozen=True, kw_only=True):
         Column("Template", "string", ".status.template.name"),
         Column("Nodes", "string", ".status.readyNodes"),
         Column("Endpoint", "string", ".status.endpoint"),
-        Column("Asleep", "string", '.status.conditions[?(@.type=="Sleeping")].status', priority=1),
+        Column("Asleep", "string", '.status.conditions[?(@.type=="Sleeping")].status'),
         MESSAGE,
         AGE,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import ApiError, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
@@ -155,6 +156,12 @@ async def existing(reading: Coroutine[object, object, R], kind: kinds.Kind, name
         if refusals.lacks_kind(error):
             raise
         listing = ObjectSelection(kind, (), namespace).listing
+        if kind is DedicatedCluster and namespace == name:
+            # The namespace is perhaps only assumed, and does not exist.
+            raise NotFound(
+                f"{kinds.told(kind, name, namespace)} does not exist; -n names another namespace, and `tenantry cluster"
+                " list` lists all"
+            ) from error
         raise NotFound(f"{kinds.told(kind, name, namespace)} does not exist; `{listing}` lists all") from error
 
 
@@ -170,6 +177,21 @@ def _inside_of(value: KubernetesObject) -> str:
     return _INSIDE.get(type(value), "")
 
 
+async def _returning(client: Client, value: DedicatedCluster) -> str:
+    """Return that the operator creates a cluster again; "" if it does not, or if the user may not read the Tenant."""
+    name = value.metadata.name
+    try:
+        tenant = await client.get(Tenant, name) if value.metadata.namespace == name else None
+    except ApiError:
+        return ""
+    if tenant is None or tenant.spec.isolation.control_plane is not ControlPlaneChoice.DEDICATED:
+        return ""
+    return (
+        f"; then the operator creates it again, empty and with the defaults of a new one, because Tenant {name!r} has"
+        " isolation.controlPlane: Dedicated"
+    )
+
+
 async def losses(client: Client, value: KubernetesObject) -> str:
     """Return a line that lists what the deletion of an object removes."""
     name = value.metadata.name
@@ -180,6 +202,8 @@ async def losses(client: Client, value: KubernetesObject) -> str:
         return (
             f"{kinds.full_name(type(value), name)}: the operator creates it again, without its adjustments ({many} now)"
         )
+    if isinstance(value, DedicatedCluster):
+        return f"{kinds.told_key(type(value), value.key)}{_inside_of(value)}{await _returning(client, value)}"
     if not isinstance(value, Tenant):
         return f"{kinds.told_key(type(value), value.key)}{_inside_of(value)}"
     try:

@@ -91,6 +91,16 @@ def minors_between(first: str, second: str) -> int:
     return _step(first, second)
 
 
+def minor_before(text: str, count: int) -> str:
+    """Return the minor version that is so many before another one of the same major version.
+
+    Raises:
+        InputError: The text is not a version.
+    """
+    major, number = _numbers(text)
+    return f"{major}.{max(number - count, 0)}"
+
+
 def check_way(running: str, wanted: str) -> None:
     """Check that a control plane may go from one version to another.
 

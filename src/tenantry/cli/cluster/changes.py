@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 _called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
-_timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
 _WRITES = 10
 """How often the pools are written while the operator writes the status at the same time."""
-_form = output.output_option("json", "yaml", "name", *output.TEMPLATES)
 
 
 @click.command()
@@ -41,17 +39,8 @@ _form = output.output_option("json", "yaml", "name", *output.TEMPLATES)
 @click.option("--pool", default=DEFAULT_POOL, show_default=True, metavar="POOL", help="Pool that gets this number.")
 @flags.takes_wait("Wait until the cluster and all of its nodes are ready.", timeout="5m")
 @gitmanaged.force_option
-@_form
 def scale(
-    target: Target,
-    *,
-    called: str,
-    namespace: str,
-    nodes: int,
-    pool: str,
-    seconds: int | None,
-    forced: bool,
-    form: str | None,
+    target: Target, *, called: str, namespace: str, nodes: int, pool: str, seconds: int | None, forced: bool
 ) -> None:
     r"""Change the number of nodes of a cluster.
 
@@ -65,15 +54,15 @@ def scale(
     """
     where = namespace or called
 
-    async def work(client: Client) -> DedicatedCluster:
+    async def work(client: Client) -> None:
         await _resize(client, called, where, pool, nodes, forced=forced)
         count = "1 node" if nodes == 1 else f"{nodes} nodes"
         output.talk(f"{kinds.told(DedicatedCluster, called, where)} is to have {count} in pool {pool!r}")
         if seconds is not None:
-            await wait_for_all(client, [ObjectSelection(DedicatedCluster, (called,), where)], seconds=seconds)
-        return await _existing(client, called, where)
+            asked = [ObjectSelection(DedicatedCluster, (called,), where)]
+            await wait_for_all(client, asked, seconds=seconds, stalls=True)
 
-    _print(session.run(target, work), form)
+    session.run(target, work)
 
 
 async def _resize(client: Client, name: str, namespace: str, pool: str, nodes: int, *, forced: bool) -> None:
@@ -136,17 +125,7 @@ def _sized(found: DedicatedCluster, pool: str, nodes: int) -> Json:
 )
 @durations.timeout_option("5m", "Deadline for the outcome, as in 30s or 5m.")
 @gitmanaged.force_option
-@_form
-def sleep(
-    target: Target,
-    *,
-    called: str,
-    namespace: str,
-    releases: bool | None,
-    timeout: int,
-    forced: bool,
-    form: str | None,
-) -> None:
+def sleep(target: Target, *, called: str, namespace: str, releases: bool | None, timeout: int, forced: bool) -> None:
     r"""End the process of a cluster's control plane; its objects stay, and its nodes stay with it.
 
     With --release-nodes, its nodes return to the host, and their quota to the tenant; a cluster that wakes claims nodes
@@ -159,17 +138,23 @@ def sleep(
     """
     nodes = SleepingNodes.RELEASE if releases else SleepingNodes.KEEP
     spec: Json | None = {"sleep": {"nodes": nodes.value}} if releases is not None else None
-    _bring(target, called, namespace or called, PlanePhase.ASLEEP, seconds=timeout, forced=forced, form=form, spec=spec)
+    where = namespace or called
+    phases.bring(target, called, where, PlanePhase.ASLEEP, timeout, kind=DedicatedCluster, forced=forced, spec=spec)
+    if releases is not None:
+        other = "--keep-nodes" if releases else "--release-nodes"
+        output.talk(
+            f"spec.sleep.nodes of {kinds.told(DedicatedCluster, called, where)} is {nodes} from now on, also when it"
+            f" sleeps by itself; `tenantry cluster sleep {called} -n {where} {other}` changes it"
+        )
 
 
 @click.command()
 @takes_target
 @_called
 @in_tenant
-@_timeout
+@durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
 @gitmanaged.force_option
-@_form
-def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: bool, form: str | None) -> None:
+def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: bool) -> None:
     r"""Start the control plane of a cluster that sleeps, and wait until it is usable.
 
     Exit code: 0 it is awake; 1 it is not, or Git decides about the cluster, and the patch for Git is on stdout.
@@ -177,23 +162,8 @@ def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: b
     \b
       tenantry cluster wake acme
     """
-    _bring(target, called, namespace or called, PlanePhase.AWAKE, seconds=timeout, forced=forced, form=form)
-
-
-def _bring(
-    target: Target,
-    called: str,
-    where: str,
-    phase: PlanePhase,
-    *,
-    seconds: int,
-    forced: bool,
-    form: str | None,
-    spec: Json | None = None,
-) -> None:
-    phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster, forced=forced, spec=spec)
-    if form:
-        _print(session.run(target, lambda client: _existing(client, called, where)), form)
+    where = namespace or called
+    phases.bring(target, called, where, PlanePhase.AWAKE, timeout, kind=DedicatedCluster, forced=forced)
 
 
 @click.command()
@@ -208,7 +178,7 @@ def _bring(
 )
 @flags.yes_option
 @flags.takes_wait("Wait until everything is gone.", default=True, timeout="5m")
-@_form
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def delete(
     target: Target,
     *,
@@ -244,15 +214,12 @@ def delete(
         await delete_objects(client, asked, yes=yes, seconds=seconds, before=leave if leaves else None)
         return found
 
-    _print(session.run(target, work), form)
+    found = session.run(target, work)
+    if form:
+        flags.print_one(found, output.whole(found), form)
 
 
 async def _existing(client: Client, name: str, namespace: str) -> DedicatedCluster:
     from tenantry.cli.delete import read_existing
 
     return await read_existing(client, DedicatedCluster, name, namespace)
-
-
-def _print(found: DedicatedCluster, form: str | None) -> None:
-    if form:
-        flags.print_one(found, output.whole(found), form)

@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.slice import MAX_NODES
 from tenantry.cli import creation, flags, output, refusals, session
+from tenantry.cli.cluster import offered
 from tenantry.cli.cluster.place import LocalRuntime, ensure_tenant, found_or_started, in_tenant
 from tenantry.cli.target import Target, may_take_target
 from tenantry.world.validation import validate_cluster
@@ -97,6 +98,7 @@ def create(
         build_program(version)
 
     async def work(client: Client) -> Json:
+        await offered.check_new(client, wanted)
         if not namespace:
             await ensure_tenant(client, where)
         await creation.check_place(client, where, "cluster")

@@ -175,9 +175,9 @@ _ALIKE = (
     (describe, "describe", "NAME", _DESCRIBE),
     (wait, "wait", "[NAME]...", _WAIT),
 )
-for _command in (create, scale, sleep, wake, delete):
+for _command in (create, delete):
     cluster.add_command(_command)
-for _command in (upgrade, rotate, backup, restore):
+for _command in (scale, sleep, wake, upgrade, rotate, backup, restore):
     cluster.add_command(_printing(_command))
 for _verb, _name, _metavar, _text in _ALIKE:
     cluster.add_command(

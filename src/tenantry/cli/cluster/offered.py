@@ -1,4 +1,4 @@
-"""Refuses a version that the template of a cluster does not offer, instead of a wait for the operator."""
+"""Refuses a template that does not exist, and a version that it does not offer, instead of a wait for the operator."""
 
 from __future__ import annotations
 
@@ -38,11 +38,42 @@ async def check(client: Client, name: str, namespace: str, version: str) -> None
     if not wanted:
         return
     try:
-        offered = (await client.get(ClusterTemplate, wanted)).spec.versions
+        found_template = await client.get(ClusterTemplate, wanted)
     except (Forbidden, NotFound):
         return
+    _check_offered(found_template, kinds.told(DedicatedCluster, name, namespace), version)
+
+
+async def check_new(client: Client, wanted: DedicatedCluster) -> None:
+    """Check that a cluster may be created from the template that it names; owners may not read templates.
+
+    Args:
+        client: The client of the host.
+        wanted: The cluster.
+
+    Raises:
+        InputError: There is no such template, or it does not offer the version.
+    """
+    spec, meta = wanted.spec, wanted.metadata
+    if not spec.template:
+        return
+    try:
+        found = await client.get(ClusterTemplate, spec.template)
+    except Forbidden:
+        return
+    except NotFound as error:
+        raise InputError(
+            f"--template {spec.template!r}: there is no ClusterTemplate of this name: `tenantry get clustertemplates`"
+            " lists all"
+        ) from error
+    if spec.version:
+        _check_offered(found, kinds.told(DedicatedCluster, meta.name, meta.namespace), spec.version)
+
+
+def _check_offered(found: ClusterTemplate, told: str, version: str) -> None:
+    offered = found.spec.versions
     if offered and version not in offered:
         raise InputError(
-            f"{kinds.told(DedicatedCluster, name, namespace)}: ClusterTemplate {wanted!r} does not offer Kubernetes"
-            f" {version}: choose {shortened(offered)}, or ask an administrator to add it to the template"
+            f"{told}: ClusterTemplate {found.metadata.name!r} does not offer Kubernetes {version}: choose"
+            f" {shortened(offered)}, or ask an administrator to add it to the template"
         )

@@ -169,8 +169,8 @@ def _wrong_versions(inputs: ClusterInputs) -> Iterable[str]:
         if not 0 <= step <= leaving.MOST_SKEW:
             path = "spec.defaultPool" if pool == DEFAULT_POOL else f"spec.pools[{pool}]"
             yield (
-                f"{path}.version must be from {leaving.MOST_SKEW} minor versions before {wanted}, which the control"
-                f" plane is to have, to {wanted} itself, not {settings.version}"
+                f"{path}.version must be from {versions.minor_before(wanted, leaving.MOST_SKEW)} to {wanted}, which the"
+                f" control plane is to have, not {settings.version}"
             )
 
 

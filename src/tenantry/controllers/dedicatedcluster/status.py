@@ -66,13 +66,13 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
     generation, before = found.metadata.generation, found.status
     shown = plane.status if plane is not None else None
     obstacles = [each for each in (problem, *desired.problems(inputs)) if each is not None]
-    of_plane, of_nodes = _plane_problem(inputs), _nodes_problem(inputs, every)
+    of_plane, of_nodes = _plane_problem(inputs), _paused(inputs, _nodes_problem(inputs, every))
     if found.metadata.deletion_timestamp:
         first: Blocked | None = _ending(inputs)
     else:
         first = next(iter([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)]), None)
     wanted = [
-        verdict(first, _done(every)),
+        verdict(first, _done(every, is_paused=found.spec.paused)),
         *trouble(_most_urgent([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)], first)),
         _plane_condition(inputs, of_plane),
         _nodes_condition(inputs, every, of_nodes),
@@ -135,9 +135,19 @@ def _versions(control_plane: str, nodes: Iterable[NodeHandover]) -> ClusterVersi
     )
 
 
-def _done(every: Sequence[Pool]) -> str:
+def _done(every: Sequence[Pool], *, is_paused: bool) -> str:
     count = sum(pool.want for pool in every)
-    return f"the control plane serves its clients, and {_nodes(count)} Ready in the cluster"
+    rest = "; spec.paused is true: the operator changes nothing" if is_paused else ""
+    return f"the control plane serves its clients, and {_nodes(count)} Ready in the cluster{rest}"
+
+
+def _paused(inputs: ClusterInputs, problem: Blocked | None) -> Blocked | None:
+    """Return a problem of nodes, in other words if it would pass by itself without `spec.paused`."""
+    found = inputs.found
+    if problem is None or not problem.passing or not found.spec.paused or found.metadata.deletion_timestamp:
+        return problem
+    message = f"spec.paused is true: the operator changes neither claims nor nodes; {problem.message}"
+    return Blocked(reason=reasons.PAUSED, message=message, passing=True)
 
 
 def _nodes(count: int) -> str:

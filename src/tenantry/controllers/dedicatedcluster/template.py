@@ -403,19 +403,19 @@ def _named(found: AddOns) -> str:
 def _changes(before: TakenTemplate, of: ClusterTemplate) -> Iterable[str]:
     now = of.spec.defaults
     pairs: list[tuple[str, object, object]] = [
-        ("replicas", before.replicas, now.replicas),
-        ("datastore.kind", before.datastore.value, now.datastore.kind.value),
-        ("afterIdleSeconds", before.after_idle_seconds, now.after_idle_seconds),
-        ("addOns", _named(before.add_ons), _named(now.add_ons)),
+        ("spec.controlPlane.replicas", before.replicas, now.replicas),
+        ("spec.controlPlane.datastore.kind", before.datastore.value, now.datastore.kind.value),
+        ("spec.sleep.afterIdleSeconds", before.after_idle_seconds, now.after_idle_seconds),
+        ("spec.addOns", _named(before.add_ons), _named(now.add_ons)),
     ]
     if before.generation != of.metadata.generation:  # else they may be those of a template that it had before
         pairs += [
-            ("hosting", before.hosting.value, of.spec.hosting.value),
-            ("runtime", before.runtime.value, of.spec.runtime.value),
+            ("spec.hosting of the template", before.hosting.value, of.spec.hosting.value),
+            ("spec.controlPlane.runtime", before.runtime.value, of.spec.runtime.value),
         ]
     fields = ("requests.cpu", "requests.memory", "limits.memory")
     pairs += [
-        (f"resources.{field}", was, is_now)
+        (f"spec.controlPlane.resources.{field}", was, is_now)
         for field, was, is_now in zip(fields, _amounts(before.resources), _amounts(now.resources), strict=True)
     ]
     return [f"{field} {was} is now {is_now}" for field, was, is_now in pairs if was != is_now]

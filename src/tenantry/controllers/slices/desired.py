@@ -24,7 +24,7 @@ from tenantry.controllers.slices.decision import SliceDecision, amendments, soon
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.holding import NodeMarks
 from tenantry.controllers.slices.status import SliceProgress
-from tenantry.engine.plan import Plan
+from tenantry.engine.plan import Blocked, Plan
 from tenantry.world.slices.selection import counted
 
 
@@ -100,10 +100,10 @@ def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
         again = soonest(again, contributed.LOOK_AGAIN_SECONDS)
     if inputs.exclusive_in > 0:
         again = soonest(again, inputs.exclusive_in)
-    return msgspec.structs.replace(found, waits=bool(degraded), again=again)
+    return msgspec.structs.replace(found, waits=degraded is not None, again=again)
 
 
-def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
+def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: Blocked | None) -> SliceDecision:
     return holding.offer(inputs, marks, counted(len(inputs.nodes), "node is", "nodes are"), degraded)
 
 
@@ -175,7 +175,7 @@ def _drain(inputs: SliceInputs) -> Callable[[Node], Json]:
     return marking.drain(inputs.name, _tenant_uid(inputs), inputs.now, inputs.defaults.cooldown_seconds)
 
 
-def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
+def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: Blocked | None) -> SliceDecision:
     """Return the stage that brings nodes which are set aside to where only the slice's pods run."""
     waiting = [node for node in inputs.nodes if not marking.is_bound(node, inputs.name)]
     foreign = {

@@ -22,7 +22,7 @@ from tenantry.controllers.slices.decision import SliceDecision, amendments, rela
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, names
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Plan
+from tenantry.engine.plan import Blocked, Plan
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch reports, such as pods that have left a node."""
@@ -111,14 +111,14 @@ def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -
     )
 
 
-def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> SliceDecision:
+def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: Blocked | None) -> SliceDecision:
     """Return the labels of namespaces and the progress of a slice that has its nodes.
 
     Args:
         inputs: With its nodes.
         marks: How namespaces are labelled.
         what: Its nodes, with a verb, as in "2 nodes are".
-        degraded: The problem of its nodes; "" for none.
+        degraded: The problem of its nodes; None for none.
     """
     # The namespace that contributed nodes add to keeps its label until nothing of that is in its ResourceQuota.
     wanted = {contributed.holder(inputs), *(each.name for each in inputs.users)}
@@ -147,6 +147,13 @@ def _unlabelled(namespaces: Sequence[Observed], label: str) -> list[Observed]:
     return [each for each in namespaces if not each.labels.get(label)]
 
 
-def degraded_by(inputs: SliceInputs, waits: SliceProgress | None) -> str:
-    """Return the problem of the nodes of a slice; "" if there is none."""
-    return preconditions.degraded(inputs.nodes, inputs.choice.short or (waits.message if waits is not None else ""))
+def degraded_by(inputs: SliceInputs, waits: SliceProgress | None) -> Blocked | None:
+    """Return the problem of the nodes of a slice; None if there is none."""
+    lacks = None
+    if inputs.choice.short:
+        # A claim that had all of its nodes has lost one; one that requests more now never had them.
+        reason = reasons.NODES_LOST if preconditions.was_whole(inputs) else reasons.NODES_INSUFFICIENT
+        lacks = Blocked(reason=reason, message=inputs.choice.short)
+    elif waits is not None:
+        lacks = Blocked(reason=waits.reason, message=waits.message)
+    return preconditions.degraded(inputs.nodes, lacks)

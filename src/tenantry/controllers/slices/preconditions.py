@@ -10,6 +10,8 @@ from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, named
+from tenantry.engine.conditions import find
+from tenantry.engine.plan import Blocked
 
 _HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
@@ -70,15 +72,26 @@ def idle(inputs: SliceInputs) -> SliceProgress:
     return waits or SliceProgress(state=SliceState.PENDING, reason=ended(inputs), message=why)
 
 
-def degraded(nodes: Sequence[Node], lacks: str) -> str:
-    """Return the problem of the nodes of a slice; "" if there is none.
+def was_whole(inputs: SliceInputs) -> bool:
+    """Return whether the claim had all nodes that its present spec requests, as its status says."""
+    claim = inputs.claim
+    if claim is None or claim.status.observed_generation != claim.metadata.generation:
+        return False
+    before = find(claim.status.conditions, reasons.DEGRADED)
+    # The nodes of the status are fewer as soon as the loss is in it.
+    is_lost = before is not None and before.reason == reasons.NODES_LOST
+    return is_lost or len(claim.status.nodes) >= claim.spec.count
+
+
+def degraded(nodes: Sequence[Node], lacks: Blocked | None) -> Blocked | None:
+    """Return the problem of the nodes of a slice; None if there is none.
 
     Args:
         nodes: Of the slice.
-        lacks: Why it does not get the nodes that are missing.
+        lacks: Why it does not get the nodes that are missing; None if none are.
     """
     bad = sorted(node.metadata.name for node in nodes if not node.is_ready and not marking.is_handed_over(node))
-    told = [f"not ready: {named(bad)}"] if bad else []
-    if lacks:
-        told.append(lacks)
-    return "; ".join(told)
+    if not bad:
+        return lacks
+    told = f"not ready: {named(bad)}"
+    return Blocked(reason=reasons.NODES_LOST, message=f"{told}; {lacks.message}" if lacks is not None else told)

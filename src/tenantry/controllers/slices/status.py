@@ -14,6 +14,7 @@ from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import expiring
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.plan import Blocked
 from tenantry.world.leases import LeaseState
 from tenantry.world.slices.selection import counted
 
@@ -28,7 +29,7 @@ class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Its nodes, sorted.
         namespaces: The namespaces whose pods run there, sorted.
         leaving_since: RFC 3339; "" while no pod has to leave.
-        degraded: The problem of its nodes; "" for none.
+        degraded: The problem of its nodes; None for none.
         stalled: Nothing changes until a person changes something.
     """
 
@@ -38,7 +39,7 @@ class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     leaving_since: str = ""
-    degraded: str = ""
+    degraded: Blocked | None = None
     stalled: bool = False
 
 
@@ -95,8 +96,8 @@ def _conditions(progress: SliceProgress) -> list[Wanted]:
         wanted.append(Wanted(reasons.STALLED, True, progress.reason, progress.message, only_true=True))
     elif passing:
         wanted.append(Wanted(reasons.RECONCILING, True, progress.reason, progress.message, only_true=True))
-    if progress.degraded:
-        wanted.append(Wanted(reasons.DEGRADED, True, reasons.NODES_LOST, progress.degraded, only_true=True))
+    if (problem := progress.degraded) is not None:
+        wanted.append(Wanted(reasons.DEGRADED, True, problem.reason, problem.message, only_true=True))
     return wanted
 
 
