@@ -216,7 +216,8 @@ async def _leads_nowhere(host: Api, inside: Api, name: str, other: str) -> None:
         addresses = [{"type": "InternalIP", "address": LOOPBACK}]
         status: Json = {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
         # It asks for the simulation of the host, too.
-        meta: Json = {"name": other, "annotations": {simulation.MARK: simulation.MARK}}
+        marks = {simulation.MARK: simulation.MARKED}
+        meta: Json = {"name": other, "annotations": marks, "labels": marks}
         await inside.create(NODES, {"metadata": meta, "status": status})
         await inside.create(PODS, {"metadata": {"name": "web"}, "spec": {**BOX, "nodeName": other}}, "default")
         for path in (

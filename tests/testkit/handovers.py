@@ -43,6 +43,8 @@ class HandoverWorld(SliceWorld):
         super().__init__(quota=quota, faults=faults, machines=machines)
         self._is_real = real
         self.node(NODE, notes={} if real else {simulation.MARK: "fake"})
+        if not real:
+            self.world.patch(Node.resource, NODE, {"metadata": {"labels": {simulation.MARK: "fake"}}})
         self.slice = self.claim(**{"replaceAfterSeconds": 0, **(claim or {})})
         self.settle()
         self.world.moment = lambda: rfc3339(self.cluster.clock.now())
@@ -128,7 +130,7 @@ class HandoverWorld(SliceWorld):
         meta = self.host_node["metadata"]
         assert meta["labels"]["tenantry.dev/handed-over"] == "web"
         assert meta["annotations"]["tenantry.dev/handed-over-to"] == "acme/web"
-        assert simulation.MARK not in meta["annotations"]
+        assert simulation.MARK not in {*meta["annotations"], *meta["labels"]}
         assert self.taints == [("web", "NoExecute"), ("web", "NoSchedule")]
         assert self.host_node["spec"]["unschedulable"] is True
         assert self.condition(NODE, "Ready") == "False"
@@ -137,5 +139,6 @@ class HandoverWorld(SliceWorld):
         """The node is as it was, except for the condition that kwok reports."""
         meta = self.host_node["metadata"]
         assert not MARKS & {*meta["labels"], *meta["annotations"]}
-        assert meta["annotations"].get(simulation.MARK) == (None if self._is_real else "fake")
+        for marks in (meta["annotations"], meta["labels"]):
+            assert marks.get(simulation.MARK) == (None if self._is_real else "fake")
         assert self.taints == []

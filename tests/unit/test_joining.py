@@ -48,7 +48,8 @@ BELOW = Node(
 )
 MARKS = {simulation.MARK: simulation.MARKED, HANDOVER: "h-1"}
 READY = NodeStatus(conditions=(NodeCondition(type="Ready", status="True"),))
-INSIDE = Node(metadata=ObjectMeta(name="blue-1", uid="i-1", labels={"pool": "blue"}, annotations=MARKS), status=READY)
+POOL = {"pool": "blue", simulation.MARK: simulation.MARKED}
+INSIDE = Node(metadata=ObjectMeta(name="blue-1", uid="i-1", labels=POOL, annotations=MARKS), status=READY)
 POD = PodFacts(
     namespace="default",
     name="web",
@@ -89,7 +90,7 @@ def test_a_node_joins_with_the_labels_of_its_pool_and_none_of_the_hosts() -> Non
     assert found.status == first.status
     body: Any = write.request.body
     body = msgspec.to_builtins(body)
-    assert body["metadata"]["labels"] == {"kubernetes.io/os": "linux", "pool": "blue"}
+    assert body["metadata"]["labels"] == {"kubernetes.io/os": "linux", **POOL}
     assert body["metadata"]["annotations"] == MARKS
     assert body["spec"]["taints"] == [{"key": "only", "value": "blue", "effect": "NoSchedule"}]
     assert body["status"] == {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7"}}
@@ -129,7 +130,7 @@ def test_users_inside_do_not_keep_another_node_or_other_labels() -> None:
     edited = replace(INSIDE, metadata=replace(INSIDE.metadata, labels={"pool": "red", "own": "1"}))
     (write,) = decide(inputs(inside=edited)).writes
     body: Any = write.request.body
-    assert body["metadata"]["labels"] == {"pool": "blue"}
+    assert body["metadata"]["labels"] == POOL
     # Without its annotation, the Node that was created is still known.
     joined = replace(HANDED, status=replace(HANDED.status, inside="i-1"))
     unmarked = replace(INSIDE, metadata=replace(INSIDE.metadata, annotations={}))

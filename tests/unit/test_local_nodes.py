@@ -22,7 +22,7 @@ def test_flags_make_nodes_in_zones_in_turn() -> None:
     assert first.status.capacity == {"cpu": "4", "memory": "512Mi", "pods": "110", "ephemeral-storage": "200Gi"}
     assert first.metadata.labels["c"] == "d"
     assert first.metadata.labels["e"] == ""
-    assert first.metadata.annotations["kwok.x-k8s.io/node"] == "fake"
+    assert first.metadata.annotations["kwok.x-k8s.io/node"] == first.metadata.labels["kwok.x-k8s.io/node"] == "fake"
 
 
 def test_a_file_makes_groups() -> None:

@@ -202,10 +202,9 @@ async def losses(client: Client, value: KubernetesObject) -> str:
         return (
             f"{kinds.full_name(type(value), name)}: the operator creates it again, without its adjustments ({many} now)"
         )
-    if isinstance(value, DedicatedCluster):
-        return f"{kinds.told_key(type(value), value.key)}{_inside_of(value)}{await _returning(client, value)}"
     if not isinstance(value, Tenant):
-        return f"{kinds.told_key(type(value), value.key)}{_inside_of(value)}"
+        again = await _returning(client, value) if isinstance(value, DedicatedCluster) else ""
+        return f"{kinds.told_key(type(value), value.key)}{_inside_of(value)}{again}"
     try:
         namespace = await client.get(Namespace, name)
     except ApiError:

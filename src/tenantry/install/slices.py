@@ -252,7 +252,8 @@ def _handovers(subject: Json) -> list[Json]:
         # The operator gives the node back as the record says: what others change meanwhile would be lost, or kwok would
         # run pods of the host there.
         cordon = f"string({what}.?spec.unschedulable.orValue(false))"
-        kept = f"'{HANDED_OVER}' in {labels}.orValue({{}}) ? [{notes}['{simulation.MARK}'].orValue(''), {cordon}] : []"
+        simulated = ", ".join(f"{each}['{simulation.MARK}'].orValue('')" for each in (labels, notes))
+        kept = f"'{HANDED_OVER}' in {labels}.orValue({{}}) ? [{simulated}, {cordon}] : []"
         return (
             f"[{labels}['{HANDED_OVER}'].orValue(''), {notes}['{HANDED_OVER_TO}'].orValue(''),"
             f" {notes}['{HANDOVER_RECORD}'].orValue('')] + ({kept})"

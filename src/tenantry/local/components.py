@@ -409,7 +409,7 @@ def simulator(binaries: str, kubeconfig: Path, port: int) -> Component:
             *(str(Path(binaries) / "kwok"), f"--kubeconfig={kubeconfig}"),
             f"--config={Path(binaries) / 'kwok-stages.yaml'}",
             "--manage-all-nodes=false",
-            f"--manage-nodes-with-annotation-selector={simulation.MARK}={simulation.MARKED}",
+            f"--manage-nodes-with-label-selector={simulation.MARK}={simulation.MARKED}",
             *("--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{port}"),
         ),
         port=port,

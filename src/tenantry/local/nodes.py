@@ -199,6 +199,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
             "kubernetes.io/os": "linux",
             **zone,
             **group.labels,
+            simulation.MARK: simulation.MARKED,
         }
         node = Node(
             metadata=ObjectMeta(name=name, labels=labels, annotations={simulation.MARK: simulation.MARKED}),

@@ -187,12 +187,16 @@ def made(found: NodeHandover, below: Node, version: str = "") -> Json:
     return {
         "metadata": {
             "name": found.metadata.name,
-            "labels": labels | found.spec.labels,
+            "labels": labels | _simulated_labels(found),
             "annotations": {simulation.MARK: simulation.MARKED, HANDOVER: found.metadata.uid},
         },
         "spec": {"taints": [_taint(each) for each in _taints(found)], "providerID": provider_id(found)},
         "status": status,
     }
+
+
+def _simulated_labels(found: NodeHandover) -> dict[str, str]:
+    return {**found.spec.labels, simulation.MARK: simulation.MARKED}
 
 
 _NO_INFO: Json = {
@@ -219,7 +223,7 @@ def _taint(taint: Taint) -> Json:
 
 def _restored(found: NodeHandover, inside: Node) -> tuple[DirectWrite, ...]:
     """Return the write that brings back the labels of the pool, and the marks."""
-    wanted, has = found.spec.labels, inside.metadata.labels
+    wanted, has = _simulated_labels(found), inside.metadata.labels
     labels = {key: value for key, value in wanted.items() if has.get(key) != value}
     marks = {simulation.MARK: simulation.MARKED, HANDOVER: found.metadata.uid}
     if not labels and marks.items() <= inside.metadata.annotations.items():

@@ -109,8 +109,8 @@ def detach(node: Node) -> Json:
     """Return the patch by which kwok lets an emptied node go; its record names what it loses."""
     if record_of(node) is None or is_detached(node):
         return {}
-    meta = node.metadata
-    return {"metadata": {"resourceVersion": meta.resource_version, "annotations": {simulation.MARK: None}}}
+    lost: Json = {simulation.MARK: None}
+    return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": lost, "labels": lost}}
 
 
 def give_back(node: Node) -> Json:
@@ -118,10 +118,9 @@ def give_back(node: Node) -> Json:
     known = record_of(node)
     if known is None:
         return {}
-    notes: dict[str, str | None] = {HANDED_OVER_TO: None, HANDOVER_RECORD: None}
-    if known.simulator:
-        notes[simulation.MARK] = known.simulator
-    return _with_cordon(node, marked(node, {HANDED_OVER: None}, notes, (), HANDED_OVER), known.cordoned)
+    simulated: dict[str, str | None] = {simulation.MARK: known.simulator} if known.simulator else {}
+    notes = {HANDED_OVER_TO: None, HANDOVER_RECORD: None, **simulated}
+    return _with_cordon(node, marked(node, {HANDED_OVER: None, **simulated}, notes, (), HANDED_OVER), known.cordoned)
 
 
 def _held(node: Node, handover: NodeHandover, known: HandoverRecord, effects: tuple[str, ...]) -> Json:
