@@ -411,6 +411,25 @@ def test_a_slice_that_no_administrator_created_is_charged_whatever_the_claim_bec
     assert there.state()[0] == "Bound"
 
 
+def test_a_claim_of_a_cluster_shrinks_while_the_quota_does_not_cover_it() -> None:
+    """E12: fewer nodes are what the message recommends, and what brings the tenant into its quota again."""
+    there = SliceWorld(quota={"cpu": 9})
+    there.node("n-1")
+    there.node("n-2")
+    there.claim(count=2, users="Cluster")
+    there.enforce_quotas()
+    assert there.status()["nodes"] == ["n-1", "n-2"]
+    there.world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"cpu": 5}}}})
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 3}})
+    there.enforce_quotas()
+    assert (there.status()["nodes"], there.reason("Degraded")) == (["n-1", "n-2"], "NodesInsufficient")
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 1}})
+    there.enforce_quotas()
+    (kept,) = there.status()["nodes"]
+    (given_back,) = {"n-1", "n-2"} - {kept}
+    assert (there.marks(given_back), there.reason("Degraded")) == (FREE, "")
+
+
 def test_reserved_nodes_are_drained_one_claim_after_another() -> None:
     """E12: an owner reserves nodes by several claims, and then uses and deletes the claims one by one."""
     there = SliceWorld(cooldownSeconds=600, minGracePeriodSeconds=0)

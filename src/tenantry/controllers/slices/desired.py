@@ -88,7 +88,10 @@ def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
         first, waits = holding.take(inputs, marks, charge_of(contributed.charged(inputs)))
         # Lost nodes go only after their replacements are paid for and marked.
         if first is None and waits is None:
-            first = _part(inputs, marks) or _shrink(inputs, marks)
+            first = _part(inputs, marks)
+        # Surplus ones go in any case: a quota that does not cover them waits for that.
+        if first is None:
+            first = _shrink(inputs, marks)
         if first is None:
             first = holding.refuse(inputs, marks, waits)
         if first is not None:
