@@ -155,6 +155,8 @@ async def test_an_upgrade_waits_for_obstacles_soaks_and_is_aborted_with_all_obje
 
             async def is_rebuilt() -> bool:
                 found = await host.get(CLUSTERS, name, name)
+                if "Upgrading" in {each["type"] for each in found["status"]["conditions"]}:
+                    return False
                 return found["status"]["readyNodes"] == "1/1" and await kubelets() == {f"v{LATER.kubernetes}"}
 
             await until(is_rebuilt, "its node has left, and joined with the next version", seconds=4 * SECONDS)

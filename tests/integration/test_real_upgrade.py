@@ -98,6 +98,7 @@ async def test_an_upgrade_keeps_objects_and_pods_and_a_restore_leads_back(
         found = (await host.get(kind, "web", name))["status"]
         last = found["lastUpgrade"]
         assert (found["version"], found["phase"], bool(last["completed"])) == (LATER.kubernetes, "Awake", True)
+        assert "Upgrading" not in {each["type"] for each in found["conditions"]}, "it has ended"
         assert last["snapshot"] in told
         assert await answered(inside) == LATER.kubernetes
         assert (await inside.get(CONFIG_MAPS, "kept", "default"))["data"] == {"a": "1"}

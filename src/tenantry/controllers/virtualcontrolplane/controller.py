@@ -481,9 +481,12 @@ class VirtualControlPlaneController:
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
         before = current.status  # a process runs before its Secret is written
         known = self._connected.get(current.metadata.uid) if running is not None else None
-        is_connected = known is not None
+        reported = self._access.reported(cluster, current, is_connected=known is not None)
+        if known is not None and problem is None:
+            # Before the conditions, of which one is about an upgrade that goes on.
+            reported = replace(reported, status=upgrade.completed(reported.status, cluster.clock.now()))
         written = status.compute(
-            self._access.reported(cluster, current, is_connected=is_connected),
+            reported,
             problem,
             short=short,
             unlimited=running.unlimited if running is not None else "",
@@ -495,7 +498,6 @@ class VirtualControlPlaneController:
         )
         if known is not None and problem is None:
             last = rotation.outcome(current, known.plane.credentials, cluster.clock.now())
-            written = upgrade.completed(written, cluster.clock.now())
             written = replace(written, phase=PlanePhase.AWAKE, last_rotation=last)
         if version and not before.version:  # before its process writes anything
             written = replace(written, version=version)
