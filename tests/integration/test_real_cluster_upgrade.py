@@ -73,6 +73,12 @@ async def host_cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     await local.down(purge=True)
 
 
+def is_complete(found: Json) -> bool:
+    """Return whether a cluster has its one node, and upgrades no more."""
+    status = found["status"]
+    return status["readyNodes"] == "1/1" and "Upgrading" not in {each["type"] for each in status["conditions"]}
+
+
 async def answered(inside: Api) -> tuple[str, str]:
     """Return the version of the program of an API server, and the minor version that it behaves as."""
     found = json.loads(await inside.client.request("GET", "/version"))
@@ -155,9 +161,7 @@ async def test_an_upgrade_waits_for_obstacles_soaks_and_is_aborted_with_all_obje
 
             async def is_rebuilt() -> bool:
                 found = await host.get(CLUSTERS, name, name)
-                if "Upgrading" in {each["type"] for each in found["status"]["conditions"]}:
-                    return False
-                return found["status"]["readyNodes"] == "1/1" and await kubelets() == {f"v{LATER.kubernetes}"}
+                return is_complete(found) and await kubelets() == {f"v{LATER.kubernetes}"}
 
             await until(is_rebuilt, "its node has left, and joined with the next version", seconds=4 * SECONDS)
         failed += load.failed

@@ -146,6 +146,11 @@ class _Upgraded(WaitCondition):
         stalled = find(status.conditions, reasons.STALLED)
         if stalled is not None and stalled.observed_generation >= self._generation:
             self.problem = stalled.message
+        if value.spec.version != self._version.name:
+            # It had the version, or this command would still wait for the generation.
+            self.problem = (
+                f"spec.version is {value.spec.version or 'empty'} again: another client has aborted the upgrade"
+            )
         self.is_asleep = status.phase is PlanePhase.ASLEEP and bool(self.snapshot)
         is_new = status.version == self._version.kubernetes and ready.status == "True"
         return bool(self.problem) or self.is_asleep or is_new

@@ -32,7 +32,8 @@ _LOST = {
     " certificates of nodes and tokens of ServiceAccounts, which only --all and completed phases end",
     RotationScope.ALL: "kubeconfigs that were handed out, all certificates that were requested inside, its authorities,"
     " and in a day all tokens of ServiceAccounts that exist now",
-    RotationScope.COMPLETE: "kubeconfigs and certificates from before the rotation, with which nodes leave and join again",
+    RotationScope.COMPLETE: "kubeconfigs and certificates from before the rotation, with which nodes leave and"
+    " join again",
 }
 
 
