@@ -206,7 +206,6 @@ class _Waiting:
         self._quiet = quiet
         self._stalls = stalls
         self._left: dict[str, KubernetesObject | None] = dict.fromkeys(asked.keys)
-        self._stalled: dict[str, str] = {}
 
     async def run(self, client: Client) -> None:
         """Watch until none is left."""
@@ -240,10 +239,6 @@ class _Waiting:
             del self._left[key]  # one of all, deleted meanwhile
         elif self._stalls and _is_stalled(value):
             raise TenantryError(f"{name} will not be {self._condition} until a person acts: {why(value)}")
-        elif self._condition is READY and _is_stalled(value) and self._stalled.get(key) != why(value):
-            # That person may be another one, so that the command goes on.
-            self._stalled[key] = why(value)
-            output.talk(f"{name} waits for a person: {why(value)}")
 
     def left(self) -> list[str]:
         """Return a line for each object that is left, with the reason if it is known."""
