@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import ApiError, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
@@ -179,12 +178,14 @@ def _inside_of(value: KubernetesObject) -> str:
 
 async def _returning(client: Client, value: DedicatedCluster) -> str:
     """Return that the operator creates a cluster again; "" if it does not, or if the user may not read the Tenant."""
+    from tenantry.controllers import tenantcluster
+
     name = value.metadata.name
     try:
         tenant = await client.get(Tenant, name) if value.metadata.namespace == name else None
     except ApiError:
         return ""
-    if tenant is None or tenant.spec.isolation.control_plane is not ControlPlaneChoice.DEDICATED:
+    if tenant is None or not tenantcluster.is_wanted(tenant):
         return ""
     return (
         f"; then the operator creates it again, empty and with the defaults of a new one, because Tenant {name!r} has"

@@ -196,6 +196,7 @@ def made(found: NodeHandover, below: Node, version: str = "") -> Json:
 
 
 def _simulated_labels(found: NodeHandover) -> dict[str, str]:
+    """Return the labels that the Node inside keeps: those of its pool, and that by which the simulator selects it."""
     return {**found.spec.labels, simulation.MARK: simulation.MARKED}
 
 
