@@ -216,7 +216,7 @@ async def test_credentials_of_before_are_known_in_every_phase_but_the_last(
         # Those without any right are not listed.
         async with Client(first.connection.detached()) as client:
             await client.request("GET", PATH)
-        reported = await activity.ask(place.activity(plane.uid), None)
+        reported = await activity.ask(place.activity(plane.uid)[0], None)
         assert [each.user for each in reported.former_clients] == ["tenantry:operator"]
         async with Client(running.connection.detached()) as client:
             following = replace(pod, ca=running.connection.ca, token=await token_of(client))

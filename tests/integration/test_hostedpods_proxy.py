@@ -107,7 +107,7 @@ async def reports(place: PodPlacement, uid: str) -> None:
 
     async def so() -> bool:
         with contextlib.suppress(LocalError):
-            return (await activity.ask(place.activity(uid), None)).idle_seconds >= 0
+            return (await activity.ask(place.activity(uid)[0], None)).idle_seconds >= 0
         return False
 
     async with place.connected(uid):

@@ -7,10 +7,13 @@ import signal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api.errors import ApiError, Conflict, Invalid
 from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, Verb, order
 from tenantry.local.state import ComponentState, Phase, read_state
@@ -107,6 +110,39 @@ async def test_one_of_two_processes_may_end_at_any_moment(
             return bool(await inside.list(REPLICA_SETS, "default"))
 
         await until(made_one, "the controllers go on", seconds=2 * SECONDS)
+
+
+async def test_clients_of_each_process_are_named_while_credentials_are_replaced(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H02, H04: a client with a certificate of before that only the second process knows."""
+    await planes.host.make_tenant(name)
+    spec = {"replicas": 2, "datastore": {"kind": "SharedEtcd"}}
+    await planes.host.create(KIND, {"metadata": {"name": "web"}, "spec": spec}, name)
+    await planes.ready(name, "web")
+    async with planes.entered(name, "web"):
+        former = kubeconfig.load([planes.kubeconfig(name, "web")])
+    rotated = {"request": "Gradual@1", "lastPhase": "Issuing"}
+    await planes.host.patch(KIND, "web", {"spec": {"rotation": rotated}}, name)
+
+    async def credentials() -> Json:
+        return (await planes.host.get(KIND, "web", name))["status"].get("credentials", {})
+
+    async def is_issued() -> bool:
+        return bool((await credentials()).get("issued"))
+
+    await until(is_issued, "the phase Issuing is in force", seconds=3 * SECONDS)
+    second = component(plane_cluster, f"hosted@{name}.web.2")
+    assert second is not None
+    server = f"https://127.0.0.1:{second.port}"
+    async with Client(replace(former, server=server)) as client:
+
+        async def named() -> list[str]:
+            await Api(client).list(CONFIG_MAPS, "default")
+            return [each["user"] for each in (await credentials()).get("formerClients", [])]
+
+        uid = (await planes.host.get(KIND, "web", name))["metadata"]["uid"]
+        assert await until(named, "the client is named", seconds=3 * SECONDS) == [f"tenantry:owner:{uid}"]
 
 
 async def test_several_processes_need_a_datastore_that_they_can_share(planes: Planes, name: str) -> None:

@@ -73,8 +73,8 @@ def settled(found: VirtualControlPlane, at: dt.datetime = NOW - dt.timedelta(hou
 
 
 def stepped(found: VirtualControlPlane, here: Observed, now: dt.datetime = NOW) -> VirtualControlPlane:
-    """Return the control plane after the write of a step."""
-    written = rotation.step(found, here, now).status
+    """Return the control plane after the write of a step, of which all processes have just reported their clients."""
+    written = rotation.step(found, here, now, has_reported=True).status
     assert written is not None
     return replace(found, status=written)
 
@@ -227,11 +227,11 @@ def test_a_gradual_rotation_goes_on_when_each_phase_is_in_force() -> None:
     assert rotation.step(found, HERE, NOW).status is None
     found = stepped(settled(found), HERE)
     assert found.status.credentials.issued == rfc3339(NOW)
-    assert rotation.step(found, HERE, NOW + OVERLAP - dt.timedelta(seconds=1)).status is None
+    assert rotation.step(found, HERE, NOW + OVERLAP - dt.timedelta(seconds=1), has_reported=True).status is None
     found = stepped(found, HERE, NOW + OVERLAP)
     assert phase_of(found) == (RotationPhase.NONE, 1, 1)
     assert rotation.is_pending(found)
-    assert rotation.step(settled(found), HERE, NOW + OVERLAP).status is None
+    assert rotation.step(settled(found), HERE, NOW + OVERLAP, has_reported=True).status is None
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_a_gradual_rotation_stops_where_it_is_to(last: LastRotationPhase, ends: 
     while rotation.step(found, HERE, NOW).status is not None:
         found = settled(stepped(found, HERE))
     assert found.status.credentials.phase is ends
-    assert rotation.step(found, HERE, NOW + 10 * OVERLAP).status is None
+    assert rotation.step(found, HERE, NOW + 10 * OVERLAP, has_reported=True).status is None
     found = asked(found, "Gradual@1", LastRotationPhase.COMPLETING)
-    while rotation.step(found, HERE, NOW + 10 * OVERLAP).status is not None:
+    while rotation.step(found, HERE, NOW + 10 * OVERLAP, has_reported=True).status is not None:
         found = settled(stepped(found, HERE, NOW + 10 * OVERLAP))
         if found.status.credentials.phase is RotationPhase.NONE:
             return
@@ -259,8 +259,10 @@ def test_it_does_not_complete_while_a_client_uses_a_certificate_of_before() -> N
     active = FormerClient(user="system:node:n-1", last=rfc3339(end - dt.timedelta(seconds=QUIET - 1)))
     found = issuing(active)
     assert rotation.remaining(found, end) == (f"node 'n-1', last at {active.last}",)
-    assert rotation.step(found, HERE, end).status is None
-    assert rotation.step(found, HERE, end + dt.timedelta(seconds=1)).status is not None
+    assert rotation.step(found, HERE, end, has_reported=True).status is None
+    quiet = end + dt.timedelta(seconds=1)
+    assert rotation.step(found, HERE, quiet, has_reported=True).status is not None
+    assert rotation.step(found, HERE, quiet, has_reported=False).status is None, "what is recorded may be old"
     forced = stepped(asked(found, "Complete@2"), HERE, NOW + dt.timedelta(hours=1))
     assert phase_of(forced) == (RotationPhase.NONE, 1, 1)
     assert forced.status.credentials.former_clients == ()
@@ -274,7 +276,7 @@ def test_a_rotation_that_only_prepares_is_not_completed() -> None:
     assert phase_of(found) == (RotationPhase.ISSUING, 1, 1)
     # Once in force, it stays there: the request is handled.
     done = settled(stepped(settled(found), HERE), NOW + dt.timedelta(hours=1))
-    assert rotation.step(done, HERE, NOW + dt.timedelta(hours=2)).status is None
+    assert rotation.step(done, HERE, NOW + dt.timedelta(hours=2), has_reported=True).status is None
     forced = stepped(asked(done, "Complete@3"), HERE, NOW + dt.timedelta(hours=2))
     assert phase_of(forced) == (RotationPhase.NONE, 1, 1)
 

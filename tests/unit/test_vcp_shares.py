@@ -123,7 +123,7 @@ class Shelf:
         """See `Placement.has_moved`."""
         raise NotImplementedError(uid)
 
-    def activity(self, uid: str) -> Path:
+    def activity(self, uid: str) -> tuple[Path, ...]:
         """See `Placement.activity`."""
         raise NotImplementedError(uid)
 

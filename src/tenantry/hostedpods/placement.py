@@ -246,11 +246,11 @@ class PodPlacement:
         context = sidecar.context(folder)
         own = self._paths(uid).folder
         sockets = {sidecar.socket_name(each): own / each for each in sidecar.SOCKETS}
-        first, *others = sorted(self._addresses[uid])
-        # Of several processes, only one is asked: such a control plane sleeps by request only.
-        reached = {sidecar.socket_name(hosting.ACTIVITY): own / hosting.ACTIVITY}
-        tunnels = [SidecarTunnel(first, context, sockets, reached=reached)]
-        tunnels += [SidecarTunnel(each, context, sockets) for each in others]
+        name = sidecar.socket_name(hosting.ACTIVITY)
+        tunnels = [
+            SidecarTunnel(address, context, sockets, reached={name: reported})
+            for address, reported in zip(sorted(self._addresses[uid]), self.activity(uid), strict=True)
+        ]
         async with in_background(all_of([each.run() for each in tunnels])):
             yield
 
@@ -278,9 +278,11 @@ class PodPlacement:
         """See `Placement.knocked`."""
         await self._fronts.knocked(_checked(uid))
 
-    def activity(self, uid: str) -> Path:
+    def activity(self, uid: str) -> tuple[Path, ...]:
         """See `Placement.activity`."""
-        return self._paths(uid).folder / hosting.ACTIVITY
+        first = self._paths(uid).folder / hosting.ACTIVITY
+        others = range(2, len(self._addresses.get(uid, ())) + 1)
+        return (first, *(first.with_name(f"{number}-{first.name}") for number in others))
 
     def node_runtime(self) -> NodeRuntime | None:
         """See `Placement.node_runtime`."""

@@ -166,8 +166,8 @@ class Placement(Protocol):
         """Return once a client connects to a control plane whose process does not run; meanwhile the client is held."""
         ...
 
-    def activity(self, uid: str) -> Path:
-        """Return the path of the socket on which a control plane reports its activity."""
+    def activity(self, uid: str) -> tuple[Path, ...]:
+        """Return the paths of the sockets on which the processes of a control plane report their activity."""
         ...
 
     async def remove(self, uid: str) -> None:

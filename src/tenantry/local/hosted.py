@@ -239,9 +239,12 @@ class LocalPlacement:
         """See `Placement.has_moved`."""
         return False
 
-    def activity(self, uid: str) -> Path:
+    def activity(self, uid: str) -> tuple[Path, ...]:
         """See `Placement.activity`."""
-        return self._folder(uid) / hosting.ACTIVITY
+        folder = self._folder(uid)
+        process = known(folder)
+        others = len(process.others) if process is not None else 0
+        return tuple(hostedreplicas.folder(folder, number) / hosting.ACTIVITY for number in range(1, others + 2))
 
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""

@@ -184,7 +184,8 @@ class VirtualControlPlaneController:
                 await self._kubeconfigs.bring(found, namespace, is_open=is_open)
                 if await self._authorities.bring(found, namespace):
                     await self._end(found.metadata.uid)
-            step = await rotations.begin(cluster, found, namespace)
+            reported = self._former.has_reported(cluster, found.metadata.uid)
+            step = await rotations.begin(cluster, found, namespace, has_reported=reported)
         if step.status is not None:
             return None
         if problem is not None:

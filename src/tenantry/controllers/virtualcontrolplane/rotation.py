@@ -91,13 +91,16 @@ def removed(found: VirtualControlPlane, namespace: Observed) -> frozenset[str]:
     return frozenset(found.status.credentials.owners).difference(owners_of(found, namespace))
 
 
-def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> RotationStep:
+def step(
+    found: VirtualControlPlane, namespace: Observed, now: dt.datetime, *, has_reported: bool = False
+) -> RotationStep:
     """Return what to do about the credentials of a control plane.
 
     Args:
         found: The control plane.
         namespace: Its namespace.
         now: The time.
+        has_reported: See `is_due`.
     """
     credentials, owners = found.status.credentials, owners_of(found, namespace)
     if kubeconfigplace.moves(found, namespace):
@@ -117,7 +120,8 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
     if wait is not None and wait <= 0:
         following = _requested(credentials, RotationScope(asked.partition("@")[0]))
         return _written(found, replace(following, requested=asked, owners=owners))
-    following = replace(credentials, owners=owners) if owners != credentials.owners else _phase(found, now)
+    has_changed = owners != credentials.owners
+    following = replace(credentials, owners=owners) if has_changed else _phase(found, now, has_reported=has_reported)
     if following is not None:
         return _written(found, following)
     return RotationStep(again_seconds=sooner(left, wait))
@@ -134,7 +138,7 @@ def _requested(credentials: PlaneCredentials, scope: RotationScope) -> PlaneCred
     return _next(credentials, whole=scope is RotationScope.ALL)
 
 
-def _phase(found: VirtualControlPlane, now: dt.datetime) -> PlaneCredentials | None:
+def _phase(found: VirtualControlPlane, now: dt.datetime, *, has_reported: bool) -> PlaneCredentials | None:
     """Return the credentials of the next phase of a gradual rotation; None if it stays in its phase."""
     credentials, wanted = found.status.credentials, found.spec.rotation
     if is_pending(found):
@@ -145,15 +149,21 @@ def _phase(found: VirtualControlPlane, now: dt.datetime) -> PlaneCredentials | N
         return None
     if not credentials.issued:
         return replace(credentials, issued=rfc3339(now))
-    if wanted.last_phase is not LastRotationPhase.COMPLETING or found.spec.replicas > 1:
-        # One of several processes does not know the clients of the others: a request ends the phase.
+    if wanted.last_phase is not LastRotationPhase.COMPLETING or not has_reported:
         return None
     return _ended(credentials) if not remaining(found, now) else None
 
 
-def is_due(found: VirtualControlPlane, now: dt.datetime) -> bool:
-    """Return whether a gradual rotation comes to its next phase."""
-    return _phase(found, now) is not None
+def is_due(found: VirtualControlPlane, now: dt.datetime, *, has_reported: bool) -> bool:
+    """Return whether a gradual rotation comes to its next phase.
+
+    Args:
+        found: The control plane.
+        now: The time.
+        has_reported: Whether each of its processes has just reported its clients. What is recorded may be old: clients
+            have left no mark there while the operator was down, or a process was silent.
+    """
+    return _phase(found, now, has_reported=has_reported) is not None
 
 
 def remaining(found: VirtualControlPlane, now: dt.datetime) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.hosting import activity
 from tenantry.hosting.placement import Placement, RunningPlane
-from tenantry.hosting.reports import Activity
+from tenantry.hosting.reports import FormerUse
 
 BINDING_SECONDS = 1.0
 """When to look again at a binding from which another controller takes a removed owner."""
@@ -35,7 +35,10 @@ LONGEST_SECONDS = 6 * 3600.0
 """When to look again at the latest: a machine that was suspended has not counted the time."""
 
 LOOK_SECONDS = 30.0
-"""How often a process is asked for the clients with certificates of before."""
+"""How often processes are asked for the clients with certificates of before."""
+
+_FRESH_SECONDS = 2 * (LOOK_SECONDS + activity.ANSWER_SECONDS)
+"""How long a report counts: the next one is there by then, if all processes answer."""
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +55,18 @@ class FormerClients:
         self._placement = placement
         self._group: asyncio.TaskGroup = group
         # By uid.
-        self._asked: dict[str, asyncio.Task[Activity | None]] = {}
+        self._asked: dict[str, asyncio.Task[tuple[FormerUse, ...] | None]] = {}
+        # When all processes had answered.
+        self._reported: dict[str, float] = {}
+
+    def has_reported(self, cluster: Cluster, uid: str) -> bool:
+        """Return whether all processes of a control plane have reported their clients lately."""
+        last = self._reported.get(uid)
+        return last is not None and cluster.clock.monotonic() - last <= _FRESH_SECONDS
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a control plane that is deleted, or has no phase."""
+        self._reported.pop(uid, None)
         task = self._asked.pop(uid, None)
         if task is not None:
             task.cancel()
@@ -67,7 +78,7 @@ class FormerClients:
             ApiError: The status cannot be written.
         """
         uid, credentials = found.metadata.uid, found.status.credentials
-        if rotation.is_due(found, cluster.clock.now()):
+        if rotation.is_due(found, cluster.clock.now(), has_reported=self.has_reported(cluster, uid)):
             # What was reported just now has woken nothing.
             cluster.wake(VirtualControlPlane, found.key)
             return True
@@ -84,20 +95,27 @@ class FormerClients:
         if answer is None:
             return False
         quiet, now = found.spec.rotation.quiet_seconds, cluster.clock.now()
-        clients = rotation.noted(credentials.former_clients, answer.former_clients, quiet, now)
+        clients = rotation.noted(credentials.former_clients, answer, quiet, now)
+        self._reported[uid] = cluster.clock.monotonic()
         if clients == credentials.former_clients:
+            if rotation.is_due(found, now, has_reported=True):
+                cluster.wake(VirtualControlPlane, found.key)
             return False
         status = replace(found.status, credentials=replace(credentials, former_clients=clients))
         # Not quiet: the phase may end.
         await cluster.writer.own(request.replace(replace(found, status=status), subresource="status"))
         return True
 
-    async def _ask(self, uid: str, after_seconds: float, changed: Callable[[], None]) -> Activity | None:
-        """Return what the process reports; no error leaves this method, because it would end the operator's term."""
-        found: Activity | None = None
+    async def _ask(self, uid: str, after_seconds: float, changed: Callable[[], None]) -> tuple[FormerUse, ...] | None:
+        """Return what all processes report, None if one of them does not.
+
+        No error leaves this method, because it would end the operator's term.
+        """
+        found: tuple[FormerUse, ...] | None = None
         await asyncio.sleep(after_seconds)
         try:
-            found = await activity.ask(self._placement.activity(uid), None)
+            answers = [await activity.ask(each, None) for each in self._placement.activity(uid)]
+            found = tuple(used for each in answers for used in each.former_clients)
         except (TenantryError, OSError) as error:
             log.warning("a control plane does not report its clients", extra={"uid": uid, "error": str(error)})
             await asyncio.sleep(LOOK_SECONDS)
@@ -105,8 +123,16 @@ class FormerClients:
         return found
 
 
-async def begin(cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> RotationStep:
+async def begin(
+    cluster: Cluster, found: VirtualControlPlane, namespace: Observed, *, has_reported: bool
+) -> RotationStep:
     """Record that credentials are to be replaced; the write wakes the key of the control plane.
+
+    Args:
+        cluster: The host.
+        found: The control plane.
+        namespace: Its namespace.
+        has_reported: See `rotation.is_due`.
 
     Raises:
         ApiError: The API server refuses, or does not answer.
@@ -114,7 +140,7 @@ async def begin(cluster: Cluster, found: VirtualControlPlane, namespace: Observe
     gone = rotation.removed(found, namespace)
     if gone and await are_bound(cluster, found.metadata.namespace, gone):
         return RotationStep(again_seconds=BINDING_SECONDS)
-    step = rotation.step(found, namespace, cluster.clock.now())
+    step = rotation.step(found, namespace, cluster.clock.now(), has_reported=has_reported)
     if step.status is not None:
         changed = replace(found, status=step.status)
         if rotation.wanted(found) != rotation.wanted(changed):

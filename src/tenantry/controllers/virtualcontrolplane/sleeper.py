@@ -268,7 +268,9 @@ class Sleeper:
         """Return what the process reports; no error leaves this method, because it would end the operator's term."""
         found: Activity | None = None
         try:
-            found = await activity.ask(self._host.placement.activity(uid), seconds)
+            # One of several processes does not know the clients of the others: such a control plane sleeps on request.
+            first = self._host.placement.activity(uid)[0]
+            found = await activity.ask(first, seconds)
         except (TenantryError, OSError) as error:
             log.warning("a control plane does not report its activity", extra={"uid": uid, "error": str(error)})
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
