@@ -81,7 +81,8 @@ def test_no_port_leads_to_the_etcd() -> None:
     (urls,) = (each for each in etcd["command"] if each.startswith("--listen-client-urls="))
     assert urls == "--listen-client-urls=unixs:///sockets/etcd.sock"
     # Peers write without a user; the process has a certificate that this port accepts, and not this folder.
-    assert "--listen-peer-urls=unixs:///peer/peer.sock" in etcd["command"]
+    assert "--listen-peer-urls=unixs://peer.sock" in etcd["command"]
+    assert etcd["workingDir"] == "/peer"
     assert keeper["command"][3:] == ["keep", "", "", "", "/data/backup.db"]
     assert not any("ports" in each for each in pod["initContainers"])
 

@@ -117,7 +117,7 @@ def containers(uid: str, image: str, sockets: PodSockets = USUAL) -> tuple[Json,
         sockets: Where the sockets of the Pod are.
     """
     urls = [f"unixs://{sockets.folder}{stores.ETCD_SOCKET}"]
-    flags = etcdserver.flags(urls, f"{_PEER}/peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.OWN_BYTES)
+    flags = etcdserver.flags(urls, f"{_DATA}/etcd", "/pki", etcdserver.OWN_BYTES)
     act = [planestore.PROGRAM, "etcd", f"/keeper/{planestore.ACCESS}"]
     root = {f"{_FILES}-root": "/keeper"}
     written = {_VOLUME: _DATA, **sockets.mounted}
@@ -136,7 +136,8 @@ def containers(uid: str, image: str, sockets: PodSockets = USUAL) -> tuple[Json,
     small = partial(planestore.container, read=root, memory=_KEEPER_MEMORY, cpu_millis=_KEEPER_MILLIS)
     admit = small("admit", image, [*act, "admit", stores.user(uid), stores.prefix(uid)], written=sockets.mounted)
     keeper = small(_KEEPER, image, [*act, "keep", "", "", "", f"{_DATA}/backup.db"], written=written)
-    return {**etcd, "restartPolicy": "Always"}, admit, {**keeper, "restartPolicy": "Always"}
+    etcd |= {"restartPolicy": "Always", "workingDir": _PEER}
+    return etcd, admit, {**keeper, "restartPolicy": "Always"}
 
 
 def volumes(uid: str) -> tuple[Json, ...]:

@@ -32,12 +32,16 @@ _RETENTION = "5m"
 _DEFRAGMENT_MEGABYTES = 64
 
 
-def flags(client_urls: Sequence[str], peer_socket: str, data: str, certificates: str, quota_bytes: int) -> list[str]:
+def flags(client_urls: Sequence[str], data: str, certificates: str, quota_bytes: int) -> list[str]:
     """Return the flags of an etcd with one member, whose clients are users by the names of their certificates.
+
+    Its working directory must be private, and one that it may write to: the socket for peers is there, which has no
+    client. Of the URL of that socket, etcd takes the host alone, in which no "/" can be. With a path, and so without a
+    host, it would listen at an abstract socket, which the whole network namespace reaches. It could not close that one
+    where the root file system is read-only, and would end by SIGKILL only.
 
     Args:
         client_urls: Where it listens.
-        peer_socket: The path of a Unix socket that has no client.
         data: The folder of its data.
         certificates: The folder with `server` and `etcd-ca`, see `stores.etcd_leaves`.
         quota_bytes: How large its file may be: it refuses all writes then.
@@ -47,7 +51,7 @@ def flags(client_urls: Sequence[str], peer_socket: str, data: str, certificates:
     return [
         *("--name=local", f"--data-dir={data}"),
         *(f"--listen-client-urls={','.join(client_urls)}", f"--advertise-client-urls={_NOWHERE}"),
-        *(f"--listen-peer-urls=unixs://{peer_socket}", f"--initial-advertise-peer-urls={_NOWHERE}"),
+        *("--listen-peer-urls=unixs://peer.sock", f"--initial-advertise-peer-urls={_NOWHERE}"),
         *(f"--initial-cluster=local={_NOWHERE}", "--client-cert-auth", "--peer-client-cert-auth", *tls),
         # The gateway would hide who a client is.
         *("--enable-grpc-gateway=false", "--heartbeat-interval=50", "--election-timeout=250"),

@@ -200,12 +200,13 @@ def container(
 
 def _etcd(image: str) -> Json:
     urls = [f"unixs://{SOCKETS}{stores.ETCD_SOCKET}", f"https://0.0.0.0:{CLIENT_PORT}"]
-    flags = etcdserver.flags(urls, f"{SOCKETS}peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.SHARED_BYTES)
+    flags = etcdserver.flags(urls, f"{_DATA}/etcd", "/pki", etcdserver.SHARED_BYTES)
     memory = (256 * 2**20, etcdserver.SHARED_MEMORY_BYTES)
     ports = [{"name": "etcd", "containerPort": CLIENT_PORT, "protocol": "TCP"}]
     return {
         **container("etcd", image, [ETCD, *flags], written=_WRITTEN, read={"server": "/pki"}, memory=memory),
         "ports": ports,
+        "workingDir": SOCKETS.rstrip("/"),
     }
 
 

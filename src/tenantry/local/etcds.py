@@ -26,7 +26,6 @@ STOPPED = "stopped.json"
 """The same file of an etcd that the supervisor must not run."""
 
 DATA = "data"
-_PEER = "peer.sock"
 _SHARED_LIMITS = ProcessLimits(memory_bytes=etcdserver.SHARED_MEMORY_BYTES, cpu_millis=1000)
 _OWN_LIMITS = ProcessLimits(memory_bytes=etcdserver.OWN_MEMORY_BYTES, cpu_millis=250)
 
@@ -105,7 +104,7 @@ def component(process: EtcdProcess, at: Path) -> Component:
         name=f"{PREFIX}{process.name}",
         command=(
             *(process.program, "etcd"),
-            *etcdserver.flags([f"unixs://{stores.ETCD_SOCKET}"], _PEER, DATA, "pki", process.quota),
+            *etcdserver.flags([f"unixs://{stores.ETCD_SOCKET}"], DATA, "pki", process.quota),
             *(("--unsafe-no-fsync",) if process.throwaway else ()),
         ),
         port=0,
