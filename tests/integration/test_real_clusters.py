@@ -23,7 +23,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build, hostedversions
 from tenantry.local.process import start_ticks
-from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges
+from tenantry.local.real import cgroups, kubelets, loops, memberships, network, planebridges
 from testkit import realhosts
 from testkit.api import PODS, Api, until
 from testkit.kubectl import Kubectl
@@ -60,7 +60,7 @@ async def _is_ready(host: RealPods, name: str) -> bool:
 
 
 async def _keeps_data(inside: RealPods, users: Kubectl, place: str, folder: Path) -> None:
-    """A claim of a pod gets a folder of the machine, whose data the next pod finds, and which ends with the claim."""
+    """A claim of a pod gets a volume on the machine, whose data the next pod finds, and which ends with the claim."""
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     await inside.api.create(CLAIMS, {"metadata": {"name": "data"}, "spec": claim}, "default")
     more = {
@@ -75,14 +75,14 @@ async def _keeps_data(inside: RealPods, users: Kubectl, place: str, folder: Path
     await inside.make("default", "reader", place, "runc", **more)
     said = await users.run("exec", "reader", "--", "/agnhost", "mounttest", "--file_content=/data/f")
     assert "mount-tester new file" in said.stdout, said.stderr
-    (file,) = await asyncio.to_thread(lambda: [*folder.glob("pvc-*/f")])
+    (image,) = await asyncio.to_thread(lambda: [*folder.glob("pvc-*.img")])
     await inside.api.delete(PODS, "reader", "default")
     await inside.api.delete(CLAIMS, "data", "default")
 
     async def is_gone() -> bool:
-        return not await inside.api.list(VOLUMES) and not file.parent.exists()
+        return not await inside.api.list(VOLUMES) and not image.exists() and not loops.below(folder)
 
-    await until(is_gone, "the volume and its folder are gone", seconds=SECONDS)
+    await until(is_gone, "the volume, its image and its device are gone", seconds=SECONDS)
 
 
 async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods, tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods,
         assert not said.returncode, said.stderr
         said = await users.run("logs", f"web-{first}")
         assert "HTTP server" in said.stdout, said.stderr
-        await _keeps_data(inside, users, first, memberships.folder_in(paths, uid, first) / "volumes")
+        await _keeps_data(inside, users, first, memberships.folder_in(paths, uid, first) / "disks")
         # Of this machine, only the endpoint for nodes is open at the bridge.
         address, port = bridge.addresses.bridge, host.cluster.spec().ports.apiserver
         assert inside.inside(first, lambda: connects(address, bridge.port))
         assert not inside.inside(first, lambda: connects(address, port))
         assert not inside.inside(first, lambda: connects("10.255.0.1", 443))
     left = {each.name for each in memberships.host_folder(paths, first).iterdir()}
-    assert left <= {"volumes"}, "no identity and no images of the host"
+    assert left <= {"volumes", "disks"}, "no identity and no images of the host"
 
     await _tenantry(host, "cluster", "delete", "acme", "--yes", "--timeout", "240s")
     for name in (first, second):

@@ -26,7 +26,7 @@ from tenantry.api.errors import InputError
 from tenantry.local import build, process
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import SilentProgress
-from tenantry.local.real import cgroups, images, network, node, settings
+from tenantry.local.real import cgroups, images, loops, network, node, settings
 from tenantry.local.real.images import ImageRecipe
 from testkit.api import SECONDS, until
 from testkit.realpods import START_SECONDS, missing
@@ -39,13 +39,14 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 def left_behind(cluster: LocalCluster) -> list[str]:
-    """Return every link, rule, cgroup, mount and process of a cluster's nodes that this machine has."""
+    """Return every link, rule, cgroup, loop device, mount and process of a cluster's nodes that this machine has."""
     name = network.identity(cluster.paths.folder)
     found = [f"link {each.name}" for each in Path("/sys/class/net").iterdir() if each.name.startswith(name)]
     nft = shutil.which("nft") or ""
     tables = subprocess.run([nft, "list", "tables"], capture_output=True, text=True, check=True).stdout
     found += [f"rules {line}" for line in tables.splitlines() if name in line]
     found += [f"cgroup {each.root / name}" for each in cgroups.hierarchies() if (each.root / name).exists()]
+    found += [each.path for each in loops.below(cluster.paths.folder)]
     folder = str(cluster.paths.folder.resolve())
     found += [f"mount {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line]
     for entry in Path("/proc").iterdir():
@@ -248,15 +249,21 @@ async def test_a_volume_stays_for_the_next_pod_and_goes_with_its_claim(real: Loc
     read = await kubectl(real, "exec", "reader", "--", "/agnhost", "mounttest", "--file_content=/data/f")
     assert "mount-tester new file" in read.stdout
     assert (await kubectl(real, "get", "pod", "reader", "-o", "jsonpath={.spec.nodeName}")).stdout == first
-    places = [node.folder_of(real.paths, name) / "volumes" for name in real.spec().real_names]
-    assert [each.read_text() for place in places for each in place.glob("pvc-*/f")] == ["mount-tester new file\n"]
+    folders = [node.folder_of(real.paths, name) for name in real.spec().real_names]
+    places = [each / "volumes" for each in folders]
+    assert not [file for place in places for file in place.glob("pvc-*/*")], "nothing is mounted for the machine"
+    inside = Path(f"/proc/{node.process_of(real.paths, first)}/root/var/lib/tenantry/volumes")
+    files = await asyncio.to_thread(lambda: [*inside.glob("pvc-*/data/f")])
+    assert [each.read_text() for each in files] == ["mount-tester new file\n"]
     assert await does(real, "delete", "pod/reader", "pvc/data")
 
     async def is_gone() -> bool:
         left = (await kubectl(real, "get", "pv", "-o", "name")).stdout
-        return not left and not [each for place in places for each in place.iterdir()]
+        files: list[Path] = [each for place in places for each in place.iterdir()]
+        files += [each for folder in folders for each in (folder / "disks").glob("pvc-*")]
+        return not left and not files and not loops.below(real.paths.folder)
 
-    await until(is_gone, "the volume and its folder are gone")
+    await until(is_gone, "the volume, its image and its device are gone")
 
 
 async def test_nodes_reach_the_api_server_and_nothing_else_of_this_machine(real: LocalCluster) -> None:

@@ -404,6 +404,12 @@ REPAIR_REFUSED = "RepairRefused"
 """An installed object differs from the shipped one, and the operator may not restore it: run `tenantry install`."""
 REPAIR_CONTESTED = "RepairContested"
 """Another client changes an installed object again and again; the operator restores it after growing pauses."""
+PROVISIONING_FAILED = "ProvisioningFailed"
+"""A claim of a local cluster with real nodes gets no volume: its size is wrong, or the disk has no room."""
+VOLUME_NOT_MOUNTED = "VolumeNotMounted"
+"""The volume of a claim cannot be mounted on its real node, for example because no loop device is free; pods wait."""
+SIZE_NOT_ENFORCED = "SizeNotEnforced"
+"""The size of a volume of a local cluster is not enforced, because the machine cannot mount sized volumes."""
 
 CONDITION_TYPES = frozenset(
     {

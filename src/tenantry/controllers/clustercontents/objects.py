@@ -218,6 +218,7 @@ def _storage(runtime: NodeRuntime) -> Iterable[ContentObject]:
     rules = [
         _rule("", ("persistentvolumeclaims",), _READ),
         _rule("", ("persistentvolumes",), (*_READ, "create", "delete")),
+        _rule("events.k8s.io", ("events",), ("create", "patch")),
     ]
     yield _object(AddOnName.STORAGE, STORAGE_CLASSES, runtime.storage_class, made)
     yield _object(AddOnName.STORAGE, CLUSTER_ROLES, name, {"rules": rules})

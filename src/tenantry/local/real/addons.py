@@ -87,9 +87,10 @@ def _storage() -> list[NamedObject]:
     }
     claims = {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": _READ}
     folders = {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": [*_READ, "create", "delete"]}
+    events = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
     return [
         (_STORAGE_CLASS, volumes.CLASS, made),
-        (CLUSTER_ROLE, _STORAGE, {"rules": [claims, folders]}),
+        (CLUSTER_ROLE, _STORAGE, {"rules": [claims, folders, events]}),
         (CLUSTER_ROLE_BINDING, _STORAGE, bind(_STORAGE, pki.STORAGE_USER)),
     ]
 

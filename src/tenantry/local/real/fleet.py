@@ -12,13 +12,16 @@ import msgspec
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import build, pki
+from tenantry.local.files import explain
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import (
     cgroups,
     images,
     limits,
+    loops,
     memberships,
     network,
+    nodevolumes,
     planebridges,
     recipes,
     requirements,
@@ -53,10 +56,12 @@ def prepare(
         return None
     requirements.check()
     limits.raise_them(say)
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    if lacks := nodevolumes.lacking(paths.folder):
+        say(f"the sizes of volumes are not enforced on this machine: {lacks}")
     binaries, dns = build.built(build.NODES), build.built(build.DNS)
     if binaries is None or dns is None:
         raise LocalError("the programs of nodes are not built: run `tenantry local build --with-nodes --with-dns`")
-    paths.folder.mkdir(parents=True, exist_ok=True)
     _own_images(images_of(paths), binaries, dns)
     kept = before.nodes if before else ()
     block = network.lay(network.identity(paths.folder), port, before.block if before else None)
@@ -142,11 +147,21 @@ def _reserved(count: int) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Remove the cgroups and the networks of a cluster's real nodes, and of its control planes, also after a crash."""
+    """Remove cgroups, networks and loop devices of a cluster's real nodes, and of its control planes.
+
+    Also after a crash.
+
+    Raises:
+        LocalError: A process outside of the nodes uses a volume.
+    """
     name = network.identity(folder)
     cgroups.remove(name)
     network.remove(name)
     planebridges.remove_all(folder)
+    try:
+        loops.detach(folder)
+    except OSError as error:
+        raise explain(error, folder) from error
 
 
 def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] | None:

@@ -20,7 +20,8 @@ from types import FrameType
 
 import msgspec
 
-from tenantry.local.real import cgroups, mounts, network, settings
+from tenantry.local.locks import holding
+from tenantry.local.real import cgroups, disks, mounts, network, settings, volumemounts
 from tenantry.local.real.settings import (
     AGENT,
     BINARIES,
@@ -37,6 +38,7 @@ from tenantry.local.real.settings import (
     TUNNEL,
     NodeSettings,
 )
+from tenantry.local.real.volumes import PLACE
 from tenantry.world.netpol.compile import GuardedNode, closed
 
 IMAGES = f"{HOME}/images"
@@ -228,7 +230,19 @@ def import_image(image: Path) -> None:
 
 def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> None:
     """Set up mounts, hostname and network of a node in this process's namespaces."""
+    # Meanwhile, nothing is mounted from outside: until it is isolated, this namespace is not the node's own.
+    with holding(disks.lock(folder / disks.FOLDER)):
+        _mount(folder, images, binaries, node)
+    socket.sethostname(node.name)
+    network.configure(node.addresses, node.number)
+    # Before any program that could run a pod: until the agent has the policies, pods have no network.
+    network.load(closed(GuardedNode(node=node.name, interfaces=(POD_INTERFACES,), is_routed=True)))
+
+
+def _mount(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> None:
     hierarchies = cgroups.hierarchies()
+    # Before the mounts that may cover the folder.
+    disks_of_volumes = volumemounts.open_folder(folder / disks.FOLDER)
     opened = {place: os.open(folder / name, os.O_PATH) for name, place in FOLDERS.items()}
     opened |= {IMAGES: os.open(images, os.O_PATH), BINARIES: os.open(binaries, os.O_PATH)}
     opened |= {KUBE: os.open(node.kube, os.O_PATH)} if node.kube else {}
@@ -244,10 +258,12 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
     for name, value in KERNEL.items():
         mounts.shadow(f"/proc/sys/{name}", f"{value}\n", Path("/run/kernel") / name)
     mounts.share()
-    socket.sethostname(node.name)
-    network.configure(node.addresses, node.number)
-    # Before any program that could run a pod: until the agent has the policies, pods have no network.
-    network.load(closed(GuardedNode(node=node.name, interfaces=(POD_INTERFACES,), is_routed=True)))
+    place = volumemounts.open_folder(PLACE)
+    for name, text in volumemounts.mount_all(disks_of_volumes, place).items():
+        # Its pods wait. The provisioner tries again, and reports it to the owner of the claim.
+        sys.stderr.write(f"the volume {name} is not mounted: {text}\n")
+    os.close(place)
+    os.close(disks_of_volumes)
 
 
 def main() -> None:

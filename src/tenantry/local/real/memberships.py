@@ -5,7 +5,8 @@
     CLUSTER/hosted/UID/nodes/NAME           its files while it serves the control plane of this uid
 
 Number and cgroup of the machine stay. Its files are of one membership only, and are deleted with it. The volumes of the
-host stay in CLUSTER/nodes/NAME/volumes, which no other membership sees, as a disk that is unplugged.
+host stay in CLUSTER/nodes/NAME/volumes and CLUSTER/nodes/NAME/disks, which no other membership sees, as a disk that is
+unplugged.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import disks, loops
 
-_VOLUMES = "volumes"
+_VOLUMES = frozenset({"volumes", disks.FOLDER})
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -119,12 +121,19 @@ def wipe(paths: ClusterPaths, name: str) -> None:
     Raises:
         LocalError: Something is left.
     """
-    for folder in (paths.folder / "hosted").glob(f"*/nodes/{name}"):
-        _remove(folder)
     own = host_folder(paths, name)
+    hosted = tuple((paths.folder / "hosted").glob(f"*/nodes/{name}"))
+    for folder in (*hosted, own):
+        try:
+            # First: while the kernel has a device of a deleted image, the data is still there.
+            loops.detach(folder)
+        except OSError as error:
+            raise explain(error, folder) from error
+    for folder in hosted:
+        _remove(folder)
     if own.is_dir():
         for each in own.iterdir():
-            if each.name != _VOLUMES:
+            if each.name not in _VOLUMES:
                 _remove(each)
 
 

@@ -6,6 +6,7 @@ A descriptor that was opened before a mount still reaches the folder below it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,10 +15,15 @@ from tenantry.local.real.cgroups import CgroupHierarchy
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # mount(2), from linux/mount.h.
+_NO_SUID, _NO_DEVICES = 2, 4
 _BIND = 0x1000
 _RECURSIVE = 0x4000
 _PRIVATE = 1 << 18
 _SHARED = 1 << 20
+# umount2(2), from linux/fs.h.
+_DETACH, _NO_FOLLOW = 2, 8
+# setns(2), from linux/sched.h.
+_MOUNT_NAMESPACE = 0x20000
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -49,6 +55,65 @@ def shadow(path: str, text: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(text)
     _mount(str(copy), path, "", _BIND)
+
+
+def volume(device: str, descriptor: int) -> None:
+    """Mount the ext4 file system of a device at the folder of a descriptor.
+
+    No device nodes: the blocks of other volumes are devices. No set-user-ID programs: what root of one container
+    writes must not give its rights to another user of the volume. The kernel keeps an inode table that was never
+    written unwritten, and gives the blocks of deleted files back to the sparse file below.
+    """
+    os.fchdir(descriptor)
+    options = "errors=remount-ro,noinit_itable,discard"
+    # By a descriptor and not by its path, because a link may be in the place of the folder.
+    _mount(device, ".", "ext4", _NO_SUID | _NO_DEVICES, options)
+
+
+def detach(descriptor: int, name: str) -> None:
+    """Unmount all that is mounted at a folder, which is in the folder of a descriptor; files that are open stay so."""
+    os.fchdir(descriptor)
+    # Several may be mounted above each other.
+    while not _LIBC.umount2(name.encode(), _DETACH | _NO_FOLLOW):
+        pass
+    number = ctypes.get_errno()
+    if number not in {errno.EINVAL, errno.ENOENT}:  # nothing is mounted there
+        raise OSError(number, f"unmount: {os.strerror(number)}", name)
+
+
+def enter(pid: int) -> None:
+    """Enter the mount namespace of a process, as a process that has no other thread.
+
+    Raises:
+        OSError: The process has ended, or this process may not enter.
+    """
+    descriptor = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _LIBC.setns(descriptor, _MOUNT_NAMESPACE):
+            number = ctypes.get_errno()
+            raise OSError(number, f"enter the mount namespace of the process {pid}: {os.strerror(number)}")
+    finally:
+        os.close(descriptor)
+
+
+def is_elsewhere(pid: int) -> bool:
+    """Return whether a process has a mount namespace that is not this process's."""
+    try:
+        return Path(f"/proc/{pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink()
+    except OSError:
+        return False
+
+
+def places(pid: int) -> frozenset[str]:
+    """Return the places at which something is mounted for a process, as proc_pid_mountinfo(5) writes them.
+
+    None if the process has ended.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(line.split(" ")[4] for line in lines)
 
 
 def cgroups(hierarchies: Iterable[CgroupHierarchy]) -> None:

@@ -25,7 +25,7 @@ from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
 from tenantry.local.readiness import tell_ready
-from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges, settings, shaping, trust
+from tenantry.local.real import cgroups, disks, kubelets, memberships, network, planebridges, settings, shaping, trust
 from tenantry.local.real.memberships import Membership
 from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
@@ -66,6 +66,7 @@ def write_files(
     make_private_folder(folder)
     for name in FOLDERS:
         (folder / name).mkdir(exist_ok=True)
+    disks.prepare(folder / disks.FOLDER)
     configuration = folder / "node"
     (configuration / "cni").mkdir(exist_ok=True)
     for name, text in settings.texts(node).items():
@@ -112,8 +113,17 @@ def _write_script(target: Path, module: ModuleType) -> None:
 def process_of(paths: ClusterPaths, name: str) -> int:
     """Return the pid of a process in the namespaces of a node; 0 if the node does not run."""
     try:
-        pid, ticks = (memberships.folder_of(paths, name) / "process").read_text().split()
-    except (OSError, ValueError, LocalError):
+        folder = memberships.folder_of(paths, name)
+    except LocalError:
+        return 0
+    return process_in(folder)
+
+
+def process_in(folder: Path) -> int:
+    """Return a process in the namespaces of the node with this folder; 0 if the node does not run."""
+    try:
+        pid, ticks = (folder / "process").read_text().split()
+    except (OSError, ValueError):
         return 0
     return int(pid) if start_ticks(int(pid)) == int(ticks) else 0
 

@@ -1,10 +1,11 @@
-"""Creates and deletes the folders of volumes, as a component of each local cluster with real nodes.
+"""Creates, mounts and deletes volumes, as a component of each local cluster with real nodes.
 
     python -m tenantry.local.real.provisioner CLUSTER-FOLDER         volumes of the cluster itself
     python -m tenantry.local.real.provisioner CLUSTER-FOLDER UID     those of a hosted control plane
 
-All nodes keep their files on this machine, so one process with an identity of its own serves all of them. Sizes are
-not enforced. The volumes of a control plane are on the machines that serve it, and are wiped with them.
+All nodes keep their files on this machine, so one process with an identity of its own serves all of them. A volume is
+a file system of the size of its claim (`disks`), or a folder on machines that cannot mount such file systems. The
+volumes of a control plane are on the machines that serve it, and are wiped with them.
 
 Administrators of a control plane write into the folders of its machines: no link that they leave there is followed.
 They can also make its API server ask a server of theirs for claims and volumes (an APIService of the core group), so
@@ -17,20 +18,22 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
-import shutil
-import stat
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, NotFound
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, ApiError, NotFound, TenantryError
+from tenantry.api.model import ObjectMeta
 from tenantry.engine.cache import Change
+from tenantry.engine.clock import SystemClock
+from tenantry.engine.events import EventKind, NamedObject, Recorder
 from tenantry.engine.informer import Informer
 from tenantry.engine.jsonlines import log_to
+from tenantry.engine.writer import Writer
 from tenantry.hosting import plane as hosting
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -39,12 +42,21 @@ from tenantry.local.paths import ClusterPaths
 from tenantry.local.readiness import tell_ready
 from tenantry.local.real import memberships
 from tenantry.local.real.node import folder_of
-from tenantry.local.real.volumes import PersistentVolume, PersistentVolumeClaim, VolumePlan, is_name, plan
+from tenantry.local.real.nodevolumes import FOLDER, NodeVolumes, lacking
+from tenantry.local.real.volumes import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumePlan,
+    is_sized,
+    plan,
+    size_of,
+)
 from tenantry.local.spec import read_spec
 
 IDENTITY = "local-storage"
-_FOLDER = "volumes"
-_AGAIN_SECONDS = 2.0
+_AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 30.0
+"""No event reports that a node could not mount a volume at its start."""
 log = logging.getLogger(__name__)
 
 
@@ -56,8 +68,8 @@ class VolumePlaces(Protocol):
         """Return the path of the kubeconfig of the provisioner."""
         ...
 
-    def nodes(self) -> dict[str, Path]:
-        """Return the folders of the volumes of all nodes that are there, by the names of the nodes."""
+    def nodes(self) -> dict[str, NodeVolumes]:
+        """Return the volumes of all nodes that are there, by the names of the nodes."""
         ...
 
 
@@ -76,10 +88,10 @@ class HostVolumes:
         """See `VolumePlaces.kubeconfig`."""
         return self._paths.kubeconfig(IDENTITY)
 
-    def nodes(self) -> dict[str, Path]:
+    def nodes(self) -> dict[str, NodeVolumes]:
         """See `VolumePlaces.nodes`."""
         spec = read_spec(self._paths)
-        return {name: folder_of(self._paths, name) / _FOLDER for name in (spec.real_names if spec else ())}
+        return {name: NodeVolumes(folder_of(self._paths, name)) for name in (spec.real_names if spec else ())}
 
 
 class PlaneVolumes:
@@ -99,31 +111,37 @@ class PlaneVolumes:
         """See `VolumePlaces.kubeconfig`."""
         return ClusterPaths(hostedfolders.of(self._paths, self._uid)).kubeconfig(hosting.STORAGE)
 
-    def nodes(self) -> dict[str, Path]:
+    def nodes(self) -> dict[str, NodeVolumes]:
         """See `VolumePlaces.nodes`."""
         spec = read_spec(self._paths)
-        found: dict[str, Path] = {}
+        found: dict[str, NodeVolumes] = {}
         for name in spec.real_names if spec else ():
             known = memberships.read(self._paths, name)
-            folder = memberships.folder_in(self._paths, self._uid, name) / _FOLDER
-            if known is not None and known.plane == self._uid and known.runs and folder.is_dir():
-                found[name] = folder
+            folder = memberships.folder_in(self._paths, self._uid, name)
+            if known is not None and known.plane == self._uid and known.runs and (folder / FOLDER).is_dir():
+                found[name] = NodeVolumes(folder)
         return found
 
 
 class Provisioner:
-    """Keeps volumes and their folders in step with claims.
+    """Keeps volumes and their files in step with claims.
 
     Args:
         client: The provisioner's client.
         places: Where the volumes are.
+        cluster: The folder of the local cluster, whose volumes share a disk.
+        lacks: Why this machine cannot enforce sizes; "" if it can.
     """
 
-    def __init__(self, client: Client, places: VolumePlaces) -> None:
+    def __init__(self, client: Client, places: VolumePlaces, cluster: Path, lacks: str) -> None:
         self._client = client
         self._places = places
+        self._cluster = cluster
+        self._lacks = lacks
         self._changed = asyncio.Event()
-        self._is_new = True
+        self._strays: list[tuple[str, str]] = []
+        self._recorder = Recorder(Writer(client), SystemClock(), IDENTITY)
+        self._said: dict[str, str] = {}
         self._claims = Informer(
             PersistentVolumeClaim.resource, msgspec.json.Decoder(PersistentVolumeClaim).decode, self._notice
         )
@@ -136,111 +154,165 @@ class Provisioner:
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
             # Claims first: every volume that a listed claim is bound to is then in the later list of volumes.
             for informer in (self._claims, self._volumes):
                 group.create_task(informer.run(self._client))
                 await informer.synced.wait()
+            await self._take_stock()
             tell_ready()
+            pause = _AGAIN_SECONDS
             while True:
                 self._changed.clear()
-                try:
-                    await self._act()
-                except (ApiError, OSError) as error:
-                    log.warning("a volume could not be made or removed", extra={"problem": str(error)})
-                    await asyncio.sleep(_AGAIN_SECONDS)
-                else:
-                    await self._changed.wait()
+                # A volume that fails must not keep others waiting: its owner decides its name and its size.
+                is_done = await self._act()
+                pause = _LOOK_SECONDS if is_done else min(pause * 2, _LOOK_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+                if is_done:
+                    pause = _AGAIN_SECONDS
 
-    async def _act(self) -> None:
+    async def _take_stock(self) -> None:
+        """Find what a killed process left: only at the start, because later the watch may be behind the files."""
         nodes = self._places.nodes()
-        # Only at the start, for what a killed process left: later, the watch may be behind the volume of a folder.
-        places = nodes if self._is_new else {}
-        folders = [(node, each.name) for node, place in places.items() for each in place.glob("pvc-*")]
-        found = plan(self._claims.cache, self._volumes.cache, frozenset(nodes), folders)
-        await self._make(found, nodes)
-        for volume in found.remove:
-            if volume.node in nodes:
-                await asyncio.to_thread(erase, nodes[volume.node], volume.metadata.name)
-            try:
-                await self._client.delete(PersistentVolume.resource, "", volume.metadata.name, uid=volume.metadata.uid)
-            except NotFound:
-                continue
-        for node, name in found.forget:
-            await asyncio.to_thread(erase, nodes[node], name)
-        self._is_new = False
+        for volumes in nodes.values():
+            await asyncio.to_thread(volumes.sweep)
+        files = [(node, name) for node, volumes in nodes.items() for name in volumes.names()]
+        self._strays = list(self._plan(frozenset(nodes), files).forget)
 
-    async def _make(self, found: VolumePlan, nodes: Mapping[str, Path]) -> None:
-        for volume in found.make:
-            await asyncio.to_thread(open_to_all, nodes[volume.node], volume.metadata.name)
-            try:
-                # A restarted provisioner may have created the volume before it was killed.
-                await self._client.create(volume)
-            except AlreadyExists:
-                continue
+    def _plan(self, nodes: frozenset[str], files: list[tuple[str, str]]) -> VolumePlan:
+        return plan(self._claims.cache, self._volumes.cache, nodes, files, sized=not self._lacks)
+
+    async def _act(self) -> bool:
+        """Do what is to be done, as far as possible; return whether all of it is done."""
+        nodes = self._places.nodes()
+        found = self._plan(frozenset(nodes), [])
+        known = {each.metadata.uid for each in self._claims.cache}
+        self._said = {uid: text for uid, text in self._said.items() if uid in known}
+        for each in found.refuse:
+            self._report(each.claim, reasons.PROVISIONING_FAILED, each.why)
+        done = [await self._make(each, nodes[each.node]) for each in found.make]
+        done += [await self._remove(each, nodes.get(each.node)) for each in found.remove]
+        for node, name in tuple(self._strays):
+            if node not in nodes or await _tried(name, nodes[node].erase, name):
+                self._strays.remove((node, name))
+        done += [await self._mount(each) for each in nodes.values()]
+        return all(done) and not self._strays
+
+    async def _make(self, volume: PersistentVolume, node: NodeVolumes) -> bool:
+        name, size = volume.metadata.name, volume.capacity
+        try:
+            if is_sized(volume):
+                await asyncio.to_thread(node.make_sized, name, size_of(size), self._cluster)
+                problem = (await asyncio.to_thread(node.mount)).get(name, "")
+                if problem:
+                    # It is empty. If the claim goes before a volume is there, nothing else deletes it.
+                    await asyncio.to_thread(node.erase, name)
+                    self._report(volume.claim, reasons.PROVISIONING_FAILED, _unmounted(size, problem))
+                    return False
+            else:
+                await asyncio.to_thread(node.make_folder, name)
+                self._report(volume.claim, reasons.SIZE_NOT_ENFORCED, _unlimited(size, self._lacks))
+        except (TenantryError, OSError) as error:
+            _warn(name, error)
+            self._report(volume.claim, reasons.PROVISIONING_FAILED, _unmade(size, error))
+            return False
+        try:
+            # A restarted provisioner may have created the volume before it was killed.
+            await self._client.create(volume)
+        except AlreadyExists:
+            return True
+        except ApiError as error:
+            _warn(name, error)
+            return False
+        return True
+
+    async def _remove(self, volume: PersistentVolume, node: NodeVolumes | None) -> bool:
+        meta = volume.metadata
+        if node is not None and not await _tried(meta.name, node.erase, meta.name):
+            return False
+        try:
+            await self._client.delete(PersistentVolume.resource, "", meta.name, uid=meta.uid)
+        except NotFound:
+            return True
+        except ApiError as error:
+            _warn(meta.name, error)
+            return False
+        return True
+
+    async def _mount(self, node: NodeVolumes) -> bool:
+        """Mount what a node could not mount at its start."""
+        try:
+            problems = await asyncio.to_thread(node.mount)
+        except (TenantryError, OSError) as error:
+            _warn("", error)
+            return False
+        for volume in self._volumes.cache:
+            problem = problems.get(volume.metadata.name)
+            if problem is not None:
+                self._report(volume.claim, reasons.VOLUME_NOT_MOUNTED, _unmounted(volume.capacity, problem))
+        return not problems
+
+    def _report(self, claim: ObjectMeta, reason: str, text: str) -> None:
+        """Report once to the owner of a claim."""
+        if self._said.get(claim.uid) == text:
+            return
+        self._said[claim.uid] = text
+        about = NamedObject(PersistentVolumeClaim.resource, claim)
+        self._recorder.say(about, EventKind.WARNING, reason, text)
 
 
-def open_to_all(place: Path, name: str) -> None:
-    """Make the folder of a volume, which pods of any user may write to.
+async def _tried(name: str, do: Callable[[str], None], argument: str) -> bool:
+    try:
+        await asyncio.to_thread(do, argument)
+    except (TenantryError, OSError) as error:
+        _warn(name, error)
+        return False
+    return True
 
-    The folder above is private, so other users of the machine cannot get in.
+
+def _warn(name: str, error: Exception) -> None:
+    log.warning("a volume could not be made, mounted or removed", extra={"volume": name, "problem": str(error)})
+
+
+def _unmade(size: str, error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EFBIG}:
+        return (
+            f"the disk of the node has no room for a volume of {size} beside the sizes of all other volumes: create the"
+            " claim again with a smaller size, delete other claims, or ask the administrator for a larger disk"
+        )
+    return f"the volume of {size} cannot be made: the administrator finds the cause with `tenantry logs {IDENTITY}`"
+
+
+def _unmounted(size: str, problem: str) -> str:
+    return (
+        f"the volume of {size} cannot be mounted on its node ({problem}), and its pods wait: the administrator frees"
+        " loop devices (`losetup --list` shows them), or looks at the log of the kernel"
+    )
+
+
+def _unlimited(size: str, lacks: str) -> str:
+    return f"the size {size} of the volume is not enforced, because the machine of the node lacks something: {lacks}"
+
+
+async def serve(places: VolumePlaces, paths: ClusterPaths) -> None:
+    """Serve a cluster until cancelled.
 
     Args:
-        place: The folder of the volumes of a node.
-        name: The name of the volume.
-
-    Raises:
-        OSError: There is something else of this name, such as a link; or it is no name of a volume.
+        places: Where its volumes are.
+        paths: The files of the local cluster.
     """
-    with _opened(place, name) as above:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, dir_fd=above)
-        own = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
-        try:
-            os.fchmod(own, 0o777)
-        finally:
-            os.close(own)
-
-
-def erase(place: Path, name: str) -> None:
-    """Delete the folder of a volume, or what a pod has put in its place; arguments as `open_to_all`.
-
-    Raises:
-        OSError: It cannot be deleted, or it is no name of a volume.
-    """
-    if not place.is_dir():
-        return
-    with _opened(place, name) as above:
-        try:
-            found = os.stat(name, dir_fd=above, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        if stat.S_ISDIR(found.st_mode):
-            # rmtree follows no link that a pod left, because shutil.rmtree.avoids_symlink_attacks is true on Linux.
-            shutil.rmtree(name, dir_fd=above)
-        else:
-            os.unlink(name, dir_fd=above)
-
-
-@contextlib.contextmanager
-def _opened(place: Path, name: str) -> Generator[int]:
-    """Open the folder of volumes, in which all is done by one name: no answer of a cluster leads to another folder."""
-    if not is_name(name):
-        raise OSError(errno.EINVAL, "the name of a volume must be pvc- and the uid of a claim", name)
-    above = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield above
-    finally:
-        os.close(above)
-
-
-async def serve(places: VolumePlaces) -> None:
-    """Serve a cluster until cancelled."""
+    lacks = await asyncio.to_thread(lacking, paths.folder)
+    if lacks:
+        log.warning("the sizes of volumes are not enforced", extra={"problem": lacks})
     connection = kubeconfig.load([places.kubeconfig])
     async with Client(connection, field_manager="tenantry-local-storage", max_connections=4) as client:
-        await Provisioner(client, places).run()
+        await Provisioner(client, places, paths.folder, lacks).run()
 
 
 if __name__ == "__main__":
     log_to(logging.StreamHandler())
     cluster = ClusterPaths(Path(sys.argv[1]))
-    asyncio.run(serve(PlaneVolumes(cluster, sys.argv[2]) if len(sys.argv) > 2 else HostVolumes(cluster)))  # noqa: PLR2004 - the usage
+    served = PlaneVolumes(cluster, sys.argv[2]) if len(sys.argv) > 2 else HostVolumes(cluster)  # noqa: PLR2004 - the usage
+    asyncio.run(serve(served, cluster))

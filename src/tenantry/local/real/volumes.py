@@ -1,7 +1,10 @@
-"""Volumes that are folders of a node: which ones to create and which to delete; pure.
+"""Volumes of a node: which ones to create, to refuse and to delete; pure.
 
 A claim of the StorageClass waits for a pod; the scheduler then annotates the claim with the node that it has chosen.
-The folder is created there, with a PersistentVolume that only this node can use. Both are deleted with the claim.
+The volume is created there, with a PersistentVolume that only this node can use. Both are deleted with the claim.
+
+    sized     a file system of the size of the claim; the pod gets its folder `data`, which is there while it is mounted
+    a folder  of the disk, if the machine cannot mount sized volumes, and of earlier releases; its size is not enforced
 
 Source: Kubernetes, "Persistent Volumes" and "Storage Classes", local; the annotations are those that
 sigs.k8s.io/sig-storage-lib-external-provisioner reads.
@@ -11,17 +14,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import ClassVar
 
 import msgspec
 
+from tenantry.api.errors import InputError
 from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.world import quantity
 
 CLASS = "local"
 """The StorageClass."""
 PROVISIONER = "local.tenantry.dev/folder"
 PLACE = "/var/lib/tenantry/volumes"
 """The folder of volumes, as a node sees it."""
+INSIDE = "data"
+"""The folder of the pod in the file system of a sized volume."""
+SMALLEST_BYTES = 2**20
+"""The smallest sized volume: ext4 would have no room for files in much less."""
+_BLOCK_BYTES = 4096
+_STORAGE = "storage"
 _UID = re.compile("[0-9a-f-]{36}")
 _NAME = re.compile("pvc-[0-9a-f-]{36}")
 _CHOSEN = "volume.kubernetes.io/selected-node"
@@ -85,17 +97,42 @@ class PersistentVolume(KubernetesObject, frozen=True, kw_only=True):
         ours = self.metadata.annotations.get(_MADE_BY) == PROVISIONER
         return self.metadata.annotations.get(_CHOSEN, "") if ours else ""
 
+    @property
+    def claim(self) -> ObjectMeta:
+        """Return namespace, name and uid of the claim that it is made for."""
+        known = self.spec.claim_ref
+        return ObjectMeta(namespace=known.get("namespace", ""), name=known.get("name", ""), uid=known.get("uid", ""))
+
+    @property
+    def capacity(self) -> str:
+        """Return its size, as a quantity."""
+        return self.spec.capacity.get(_STORAGE, "0")
+
+
+class RefusedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that gets no volume.
+
+    Args:
+        claim: Its metadata.
+        why: One sentence: what is wrong, and what to do.
+    """
+
+    claim: ObjectMeta
+    why: str
+
 
 class VolumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the provisioner has to do.
 
     Args:
-        make: Volumes to create; the folder of each first.
-        remove: Volumes to delete because their claims are gone; the folder of each first, if its node is there.
-        forget: Folders to delete because no volume has them, as node and name.
+        make: Volumes to create; the files of each first.
+        refuse: Claims that get none.
+        remove: Volumes to delete because their claims are gone; the files of each first, if its node is there.
+        forget: Files to delete because no volume has them, as node and name of the volume.
     """
 
     make: tuple[PersistentVolume, ...] = ()
+    refuse: tuple[RefusedClaim, ...] = ()
     remove: tuple[PersistentVolume, ...] = ()
     forget: tuple[tuple[str, str], ...] = ()
 
@@ -105,11 +142,25 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def size_of(requested: str) -> int:
+    """Return the size of the volume for a requested size, in bytes: the next multiple of the size of a page.
+
+    Raises:
+        InputError: It is not a quantity, or too small.
+    """
+    value = quantity.parse(requested)
+    if value < SMALLEST_BYTES:
+        raise InputError(f"{requested[:64]!r} is less than {_written(SMALLEST_BYTES)}, the smallest volume")
+    return -(-value // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
 def plan(
     claims: Iterable[PersistentVolumeClaim],
     volumes: Iterable[PersistentVolume],
     nodes: frozenset[str],
     folders: Iterable[tuple[str, str]],
+    *,
+    sized: bool,
 ) -> VolumePlan:
     """Return what the provisioner has to do.
 
@@ -119,10 +170,21 @@ def plan(
         claims: All claims of the cluster.
         volumes: All volumes of the cluster.
         nodes: The real nodes. The owner of a claim can annotate it with any node, so other nodes are ignored.
-        folders: Folders whose volumes would be among these volumes if they existed, as node and name.
+        folders: Files whose volumes would be among these volumes if they existed, as node and name of the volume.
+        sized: Whether this machine can enforce sizes.
     """
     known = {each.metadata.name: each for each in volumes if is_name(each.metadata.name)}
-    wanted = {volume.metadata.name: volume for each in claims if (volume := _volume(each)).node in nodes}
+    wanted: dict[str, PersistentVolume] = {}
+    refused: list[RefusedClaim] = []
+    for each in claims:
+        node = _waits_for(each)
+        if node not in nodes:
+            continue
+        made = _volume(each, node, sized=sized)
+        if isinstance(made, RefusedClaim):
+            refused.append(made)
+        else:
+            wanted[made.metadata.name] = made
     stray = (each for each in folders if is_name(each[1]) and each[1] not in known and each[1] not in wanted)
     # Also of a node that is gone, with the folder.
     gone = [
@@ -132,25 +194,40 @@ def plan(
     ]
     return VolumePlan(
         make=tuple(volume for name, volume in sorted(wanted.items()) if name not in known),
+        refuse=tuple(sorted(refused, key=lambda each: each.claim.uid)),
         remove=tuple(sorted(gone, key=lambda each: each.key)),
         forget=tuple(sorted(stray)),
     )
 
 
-def _volume(claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Return the volume for a claim; one without a node if the claim needs none from us, or not yet."""
+def is_sized(volume: PersistentVolume) -> bool:
+    """Return whether the size of a volume is enforced."""
+    return volume.spec.local.get("path", "") == f"{PLACE}/{volume.metadata.name}/{INSIDE}"
+
+
+def _waits_for(claim: PersistentVolumeClaim) -> str:
+    """Return the node on which a claim needs a volume from us; "" if it needs none, or not yet."""
     meta, spec = claim.metadata, claim.spec
     waits = not spec.volume_name and not meta.deletion_timestamp
     is_ours = spec.storage_class_name == CLASS and spec.volume_mode == "Filesystem"
-    if not is_ours or not waits or not _UID.fullmatch(meta.uid):
-        return PersistentVolume(metadata=ObjectMeta())
+    return meta.annotations.get(_CHOSEN, "") if is_ours and waits and _UID.fullmatch(meta.uid) else ""
+
+
+def _volume(claim: PersistentVolumeClaim, node: str, *, sized: bool) -> PersistentVolume | RefusedClaim:
+    meta, spec = claim.metadata, claim.spec
+    capacity = spec.resources.requests.get(_STORAGE, "0")
+    if sized:
+        try:
+            capacity = _written(size_of(capacity))
+        except InputError as error:
+            why = f"the claim gets no volume, because spec.resources.requests.storage {error}: create it again with 1Gi"
+            return RefusedClaim(claim=meta, why=why)
     name = f"pvc-{meta.uid}"
-    node = meta.annotations.get(_CHOSEN, "")
     here = {"matchExpressions": [{"key": _HOST, "operator": "In", "values": [node]}]}
     return PersistentVolume(
         metadata=ObjectMeta(name=name, annotations={_MADE_BY: PROVISIONER, _CHOSEN: node}),
         spec=PersistentVolumeSpec(
-            capacity={"storage": spec.resources.requests.get("storage", "0")},
+            capacity={_STORAGE: capacity},
             access_modes=spec.access_modes,
             persistent_volume_reclaim_policy="Delete",
             storage_class_name=CLASS,
@@ -161,7 +238,11 @@ def _volume(claim: PersistentVolumeClaim) -> PersistentVolume:
                 "name": meta.name,
                 "uid": meta.uid,
             },
-            local={"path": f"{PLACE}/{name}"},
+            local={"path": f"{PLACE}/{name}/{INSIDE}" if sized else f"{PLACE}/{name}"},
             node_affinity={"required": {"nodeSelectorTerms": [here]}},
         ),
     )
+
+
+def _written(size: int) -> str:
+    return quantity.write(Fraction(size), binary=True)
