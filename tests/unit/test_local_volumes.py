@@ -209,9 +209,11 @@ def test_no_name_or_uid_of_an_invented_answer_leads_out_of_the_folder(tmp_path: 
         place.mkdir(parents=True, mode=0o700)
     (tmp_path / "pki").mkdir(mode=0o700)
     node = NodeVolumes(own)
-    for deed in (node.make_folder, node.erase, lambda name: node.make_sized(name, 2**20, tmp_path)):
+    for deed in (node.make_folder, node.erase):
         with pytest.raises(OSError, match="must be pvc- and the uid"):
             deed(bad)
+    with pytest.raises(OSError, match="must be pvc- and the uid"):
+        node.make_sized(bad, 2**20, tmp_path)
     assert sorted(tmp_path.iterdir()) == [tmp_path / "pki", own]
     assert sorted(own.rglob("*")) == [own / "disks", own / "volumes"]
     assert (own / "volumes").stat().st_mode & 0o777 == 0o700
