@@ -220,6 +220,14 @@ def test_what_a_webhook_of_cluster_api_refuses_says_who_can_correct_it() -> None
     assert topology.refusal(inputs, other) == other
 
 
+def test_a_missing_right_says_who_grants_it() -> None:
+    """H04: the provider's installation lets the operator read Clusters, and create none."""
+    told = Blocked(reason=reasons.REFUSED, message='User "o" cannot create resource "clusters" in API group "x"')
+    found_problem = topology.refusal(TopologyInputs(found=found(), template=template()), told)
+    assert found_problem is not None
+    assert found_problem.message.endswith("`tenantry install --cluster-api-clusters` grants it the right")
+
+
 def test_deployments_of_others_stay_and_those_of_former_pools_go() -> None:
     """H04: what is not a pool, and was none, is not of the operator; a pool that goes is known until it is gone."""
     spec = DedicatedClusterSpec(version="1.36", nodes=2, pools=(NodePool(name="gpu", count=1),))

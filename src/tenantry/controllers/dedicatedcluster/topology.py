@@ -213,13 +213,18 @@ def _missing(inputs: TopologyInputs, key: str) -> str:
 
 
 def refusal(inputs: TopologyInputs, problem: Blocked | None) -> Blocked | None:
-    """Return why a write failed, with what to do if a webhook of Cluster API refuses the Cluster.
+    """Return why a write failed, with what to do if a right is missing or a webhook of Cluster API refuses the Cluster.
 
     Args:
         inputs: The DedicatedCluster with its Cluster.
         problem: Why the write failed; None if all were carried out.
     """
-    if problem is None or problem.passing or "webhook" not in problem.message:
+    if problem is None or problem.passing:
+        return problem
+    if f'resource "{CLUSTERS.plural}"' in problem.message:
+        told = f"{problem.message}: `tenantry install --cluster-api-clusters` grants it the right"
+        return msgspec.structs.replace(problem, message=told)
+    if "webhook" not in problem.message:
         return problem
     name = inputs.template.metadata.name if inputs.template is not None else inputs.found.spec.template
     told = (
