@@ -25,6 +25,7 @@ from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPl
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
+from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting import snapshots, versions
 from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.plane import HostedPlane
@@ -123,6 +124,11 @@ class Forge:
         assert uid
         return "kubeconfig"
 
+    async def encryption(self, uid: str) -> bytes:
+        """See `Placement.encryption`."""
+        assert uid
+        return b""
+
     async def open(self, uid: str, *, is_open: bool) -> None:
         """See `Placement.open`."""
         assert uid
@@ -205,12 +211,13 @@ class Workshop:
         def faults() -> str:
             return self.fault()
 
+        watched = WorldCluster(self.world, [UnplacedController()])
         lower = WorldCluster(self.world, [MirroredObjects(HostRanges("https://192.0.2.1"))])
         lower.is_synced = True
         host = Host(
             home=unused,
             lower=lower,
-            kept=WorldCluster(self.world, [HostObjectController(unused)], faults=faults),
+            kept=WorldCluster(self.world, [HostObjectController(watched)], faults=faults),
             connection=unused,
             runtime=unused,
             placement=cast("Placement", self.forge),

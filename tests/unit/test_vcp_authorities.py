@@ -23,6 +23,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.controllers.virtualcontrolplane import authorityobjects, desired, kubeconfigobjects
 from tenantry.controllers.virtualcontrolplane.authoritycopies import AuthorityCopies
+from tenantry.controllers.virtualcontrolplane.hostednamespaces import HostedNamespaces
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.observed import Observed
@@ -70,7 +71,9 @@ class _Host:
             self.world.put_in(resource, {"metadata": {"name": "first", "namespace": "acme"}})
         home = WorldCluster(self.world, [UnplacedController()])
         self.cluster = WorldCluster(self.world, [HostObjectController(home)])
-        self.copies = AuthorityCopies(self.cluster, HostObjects(self.cluster), LocalPlacement(paths))
+        objects = HostObjects(self.cluster)
+        self.namespaces = HostedNamespaces(self.cluster, objects)
+        self.copies = AuthorityCopies(objects, self.namespaces, LocalPlacement(paths))
         self.place = authorityobjects.place(UID)
 
     def bring(self) -> bool:
@@ -156,9 +159,9 @@ def test_they_end_with_the_control_plane(paths: ClusterPaths) -> None:
     """H04: with their namespace; a second time does nothing."""
     host = _Host(paths)
     host.bring()
-    asyncio.run(host.copies.remove(UID))
+    asyncio.run(host.namespaces.remove(UID))
     assert "deletionTimestamp" in host.world.get(Namespace.resource, host.place)["metadata"]
-    asyncio.run(host.copies.remove(UID))
+    asyncio.run(host.namespaces.remove(UID))
 
 
 def test_a_kubeconfig_has_the_key_of_cluster_api() -> None:

@@ -94,9 +94,13 @@ class Shelf:
         """See `Placement.knocked`."""
         raise NotImplementedError(uid)
 
-    async def kubeconfig(self, uid: str) -> str:
+    async def kubeconfig(self, uid: str) -> str:  # noqa: ARG002 - none has started
         """See `Placement.kubeconfig`."""
-        raise NotImplementedError(uid)
+        return ""
+
+    async def encryption(self, uid: str) -> bytes:  # noqa: ARG002 - none has started
+        """See `Placement.encryption`."""
+        return b""
 
     async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:
         """See `Placement.follow`."""
@@ -186,7 +190,8 @@ class Place:
         shared: Any = None
         lower = WorldCluster(self.world, [MirroredObjects(HostRanges("https://192.0.2.1"))])
         lower.is_synced = True
-        kept = WorldCluster(self.world, [HostObjectController(shared)], faults=faults)
+        watched = WorldCluster(self.world, [UnplacedController()])
+        kept = WorldCluster(self.world, [HostObjectController(watched)], faults=faults)
         host = Host(
             home=shared,
             lower=lower,

@@ -125,6 +125,8 @@ ADDRESS_FAMILY = "AddressFamily"
 """Services of a control plane get no addresses of a range or family of the host: the message names it."""
 NOT_PLACED = "NotPlaced"
 """The process of a control plane does not start, or something of it is left: the message says why."""
+ENCRYPTION_KEY_LOST = "EncryptionKeyLost"
+"""The key of the stored Secrets of a control plane is gone, or is not replaced: the message says what to do."""
 UPGRADE_BLOCKED = "Blocked"
 """An obstacle stands in the way of an upgrade: the control plane keeps its version until it is gone, or ignored."""
 

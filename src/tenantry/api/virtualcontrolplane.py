@@ -19,7 +19,7 @@ from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
-from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
+from tenantry.api.planecredentials import PlaneCredentials, PlaneEncryption, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.planeegress import PlaneEgress
 from tenantry.api.planeendpoint import ENDPOINT_RULE, Endpoint, PlaneEndpoint
 from tenantry.api.planehosting import HostedIn, PlaneHosting, PlaneRuntime
@@ -431,6 +431,9 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     last_rotation: Annotated[
         PlaneRotationOutcome, Meta(description="The last replacement of credentials that is done.")
     ] = PlaneRotationOutcome()
+    encryption: Annotated[PlaneEncryption, Meta(description="How its Secrets and ConfigMaps are stored.")] = (
+        PlaneEncryption()
+    )
     phase: Annotated[
         PlanePhase,
         Meta(

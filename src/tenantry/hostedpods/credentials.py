@@ -15,7 +15,7 @@ from pathlib import Path
 from tenantry.api.planecredentials import RotationPhase
 from tenantry.hostedpods import issuedkeys, objects
 from tenantry.hostedpods.podsockets import PodSockets
-from tenantry.hosting import certificates, guards, serveroptions, sidecar
+from tenantry.hosting import certificates, encryption, guards, serveroptions, sidecar
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import components, hostedpki, kubeconfigs, pki
@@ -80,6 +80,8 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
         # Keys of a Secret have no slash.
         **{Path(name).name: content for name, content in guards.files(plane.guards, objects.HOME).items()},
     }
+    if plane.encryption is not None:
+        files[encryption.FILE] = encryption.configuration(plane.encryption)
     # Certificates of nodes are of the same authority as the server.
     nodes = (f"{hosting.NODES_CA}.crt", f"{hosting.NODES_CA}.key") if plane.has_nodes else ()
     reported = (hosting.FORMER_CLIENTS,) if plane.credentials.phase is RotationPhase.ISSUING else ()

@@ -28,7 +28,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods.podsockets import PodSockets
 from tenantry.hostedpods.storeway import StoreWay, is_elsewhere
 from tenantry.hostedpods.versionimages import VersionImages
-from tenantry.hosting import guards, serveroptions, sidecar, stores
+from tenantry.hosting import encryption, guards, serveroptions, sidecar, stores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import StoreKind
@@ -350,7 +350,10 @@ MOUNTED = (
 )
 """The keys of the process's Secret that are files in its folder; all others are in its folder pki."""
 
-_SOME = (stores.PASSWORD_FILE, f"{hosting.SCHEDULER}.kubeconfig", guards.CONFIGURATION, guards.FILE)
+_SOME = (
+    *(stores.PASSWORD_FILE, f"{hosting.SCHEDULER}.kubeconfig", encryption.FILE),
+    *(guards.CONFIGURATION, guards.FILE),
+)
 """Further ones, which only some control planes have."""
 
 

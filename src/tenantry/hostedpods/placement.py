@@ -51,8 +51,8 @@ from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hostedpods.stores import PodStores
 from tenantry.hostedpods.storeway import is_elsewhere
 from tenantry.hostedpods.workers import KeeperJobs
+from tenantry.hosting import encryption, reportedversion, sidecar, versions
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import reportedversion, sidecar, versions
 from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
@@ -157,6 +157,9 @@ class PodPlacement:
         files, own = await asyncio.to_thread(credentials.contents, plane, paths)
         if way is not None:
             files |= way.files
+        if plane.replicas > 1 and before is not None and await self.encryption(uid) != files.get(encryption.FILE, b""):
+            # Each process has to read what the others write. Before the Secret: a crash leaves the former one.
+            await self.stop(uid)
         await self._apply(objects.SECRETS, objects.secret(uid, objects.name(uid), files))
         await self._apply(objects.SECRETS, objects.secret(uid, objects.sidecar_name(uid), own))
         if not is_elsewhere(way):
@@ -234,6 +237,11 @@ class PodPlacement:
             return ""
         url, paths, called = objects.url(service), self._paths(uid), objects.called(service)
         return await asyncio.to_thread(kubeconfigs.text, paths, called, hosting.OWNER, url, authority=hosting.TRUSTED)
+
+    async def encryption(self, uid: str) -> bytes:
+        """See `Placement.encryption`."""
+        found = await self._find(objects.SECRETS, objects.name(_checked(uid)))
+        return objects.files_of(found).get(encryption.FILE, b"") if found is not None else b""
 
     def endpoint(self, uid: str) -> ServerEndpoint | None:
         """See `Placement.endpoint`."""

@@ -201,6 +201,14 @@ class Placement(Protocol):
         """Return what reads the authorities of the control planes here, and puts copies back."""
         ...
 
+    async def encryption(self, uid: str) -> bytes:
+        """Return `encryption.FILE` of a control plane as it was started last; b"" for one without.
+
+        Raises:
+            TenantryError: It cannot be read.
+        """
+        ...
+
     def node_runtime(self) -> NodeRuntime | None:
         """Return what the real nodes here can run; None if there are none."""
         ...

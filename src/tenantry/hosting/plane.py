@@ -24,8 +24,9 @@ import msgspec
 from tenantry.api.clusterguards import ClusterGuard
 from tenantry.api.planecredentials import RotationPhase
 from tenantry.api.planehosting import PlaneHosting
-from tenantry.hosting import guards, planecontrollers, serveroptions, simulation, stores
+from tenantry.hosting import encryption, guards, planecontrollers, serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting.encryption import PlaneKeys
 from tenantry.hosting.noderuntime import DNS_USER, STORAGE_USER
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
@@ -195,10 +196,12 @@ class CredentialGenerations(msgspec.Struct, frozen=True, kw_only=True):
         users: The credentials of the users, and the certificates that were requested inside.
         authorities: All other authorities, and the key of ServiceAccounts' tokens.
         phase: Preparing: the next authorities are trusted, too. Issuing: those of before are. Empty: none of both.
+        encryption: The key with which it stores; see `HostedPlane.encryption`.
     """
 
     users: int = 0
     authorities: int = 0
+    encryption: int = 0
     phase: RotationPhase = RotationPhase.NONE
 
 
@@ -245,6 +248,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         is_sandboxed: Whether its Pods need a sandbox.
         runtime_class: The RuntimeClass of this sandbox; "" if the host has none.
         guards: Those in force; none with a version that `guards.obstacle` names.
+        encryption: The keys of what it stores; None to store it as it is.
     """
 
     uid: str
@@ -274,6 +278,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     is_sandboxed: bool = False
     runtime_class: str = ""
     guards: tuple[ClusterGuard, ...] = ()
+    encryption: PlaneKeys | None = None
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -326,6 +331,7 @@ def settings(
     sockets: str = "",
     is_further: bool = False,
     prebuilt: str = "",
+    folder_of_keys: str = "",
 ) -> bytes:
     """Return the file that the process reads.
 
@@ -337,8 +343,11 @@ def settings(
         sockets: What the paths of sockets begin with, "" or a folder with a slash.
         is_further: Whether another process of the same control plane is the first.
         prebuilt: As for `stores.settings`; all control planes share the file.
+        folder_of_keys: What the path of `encryption.FILE` begins with, "" or a folder with a slash.
     """
-    keys = (f"--service-account-key-file=pki/{name}" for name in former_keys)
+    keys = [f"--service-account-key-file=pki/{name}" for name in former_keys]
+    if plane.encryption is not None:
+        keys.append(f"--encryption-provider-config={folder_of_keys}{encryption.FILE}")
     found: dict[str, object] = {
         "uid": plane.uid,
         "datastore": stores.settings(plane.store, plane.uid, plane.replicas, prebuilt, sockets=sockets),

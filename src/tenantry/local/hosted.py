@@ -40,6 +40,7 @@ from tenantry.local import (
     forwards,
     hostedfolders,
     hostedguards,
+    hostedkeys,
     hostednodes,
     hostedpki,
     hostedreplicas,
@@ -231,6 +232,10 @@ class LocalPlacement:
         except OSError as error:
             raise explain(error, file) from error
 
+    async def encryption(self, uid: str) -> bytes:
+        """See `Placement.encryption`."""
+        return await asyncio.to_thread(hostedkeys.read, self._paths, uid)
+
     def connected(self, uid: str) -> contextlib.AbstractAsyncContextManager[None]:  # noqa: ARG002 - its sockets are here
         """See `Placement.connected`."""
         return contextlib.nullcontext()
@@ -259,6 +264,7 @@ class LocalPlacement:
         await self._reload()
         await self._stores.detach(uid, folder)
         await asyncio.to_thread(hostedfolders.remove, folder)
+        await asyncio.to_thread(hostedkeys.remove, self._paths, uid)
         await asyncio.to_thread(hostedsnapshots.remove, self._paths, uid)
 
     async def open(self, uid: str, *, is_open: bool) -> None:
@@ -329,9 +335,12 @@ class LocalPlacement:
         if hostedpki.needs_restart(folder / "pki", plane, self._now()):
             return True
         keys = hostedpki.former_keys(folder / "pki")
-        wanted = _settings(plane, process.internal, program, keys)
+        wanted = self._settings(plane, process.internal, program, keys)
         file = folder / hosting.SETTINGS
         if file.exists() and file.read_bytes() != wanted:
+            return True
+        # All processes end first: each one that runs has to read what another one writes.
+        if hostedkeys.is_other(self._paths, plane.uid, plane.encryption):
             return True
         # The API server reads it only when it starts.
         policy = folder / serveroptions.AUDIT_POLICY
@@ -438,13 +447,27 @@ class LocalPlacement:
         write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))
         ignored = hosting.leaves(plane)[hosting.OPERATOR].user
         write_private(own.folder / serveroptions.AUDIT_POLICY, serveroptions.audit_policy(plane.options, ignored))
-        write_private(own.folder / hosting.SETTINGS, _settings(plane, internal, program, keys))
+        hostedkeys.write(self._paths, plane.uid, plane.encryption)
+        write_private(own.folder / hosting.SETTINGS, self._settings(plane, internal, program, keys))
         write_private(own.folder / "egress.json", hosting.egress())
         hostedguards.write(own.folder, plane.guards)
-        hostedreplicas.write(own.folder, plane, process.others, str(program.openapi), keys)
+        folder_of_keys = hostedkeys.folder(self._paths, plane.uid)
+        hostedreplicas.write(
+            own.folder, plane, process.others, str(program.openapi), keys, folder_of_keys=f"{folder_of_keys}/"
+        )
         write_private(own.folder / PROCESS, msgspec.json.encode(process))
         (own.folder / STOPPED).unlink(missing_ok=True)
         return process
+
+    def _settings(self, plane: HostedPlane, port: int, program: Binaries, former_keys: Sequence[str]) -> bytes:
+        return hosting.settings(
+            plane,
+            port,
+            str(program.openapi),
+            former_keys,
+            prebuilt=str(program.prebuilt),
+            folder_of_keys=f"{hostedkeys.folder(self._paths, plane.uid)}/",
+        )
 
     async def _ready(self, *names: str) -> ComponentState:
         """Return the first of some components that is ready.
@@ -464,10 +487,6 @@ class LocalPlacement:
                 f"{first} is not ready after {START_SECONDS:.0f} s: `tenantry logs {first}` shows why"
             ) from error
         raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
-
-
-def _settings(plane: HostedPlane, port: int, program: Binaries, former_keys: Sequence[str]) -> bytes:
-    return hosting.settings(plane, port, str(program.openapi), former_keys, prebuilt=str(program.prebuilt))
 
 
 def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:

@@ -58,7 +58,15 @@ def ports_of(first: Path, before: tuple[int, ...], count: int) -> tuple[int, ...
     return (*before, *ports.reserve_further(first, missing)) if missing > 0 else before[:count]
 
 
-def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: str, former_keys: Sequence[str]) -> None:
+def write(
+    first: Path,
+    plane: HostedPlane,
+    internal: tuple[int, ...],
+    openapi: str,
+    former_keys: Sequence[str],
+    *,
+    folder_of_keys: str,
+) -> None:
     """Write the folders of the further processes.
 
     Args:
@@ -67,6 +75,7 @@ def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: s
         internal: The ports of the further processes.
         openapi: See `hosting.plane.settings`.
         former_keys: See `hosting.plane.settings`.
+        folder_of_keys: See `hosting.plane.settings`.
 
     Raises:
         LocalError: A folder cannot be written.
@@ -78,7 +87,7 @@ def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: s
             _link(own / link, f"../../{link}")
         for each in hosting.in_files(plane):
             kubeconfigs.write_named(ClusterPaths(own), plane.name, each, port, authority=hosting.TRUSTED)
-        settings = hosting.settings(plane, port, openapi, former_keys, is_further=True)
+        settings = hosting.settings(plane, port, openapi, former_keys, is_further=True, folder_of_keys=folder_of_keys)
         write_private(own / hosting.SETTINGS, settings)
         write_private(own / "egress.json", hosting.egress())
 

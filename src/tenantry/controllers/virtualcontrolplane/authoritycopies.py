@@ -6,14 +6,11 @@ the place has lost them ─► Secrets ─► the place; its process starts agai
 
 from __future__ import annotations
 
-from tenantry.api.errors import Forbidden, NotFound
-from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import authorityobjects, datastore, desired
+from tenantry.controllers.virtualcontrolplane.hostednamespaces import HostedNamespaces
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
-from tenantry.engine import request
-from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.hosting import authorities
 from tenantry.hosting.placement import Placement
@@ -23,16 +20,15 @@ class AuthorityCopies:
     """Keeps the Secrets with authorities.
 
     Args:
-        cluster: Its caches have these objects.
         objects: Brings them to what they should be.
+        namespaces: Has them.
         placement: Has the originals.
     """
 
-    def __init__(self, cluster: Cluster, objects: HostObjects, placement: Placement) -> None:
-        self._cluster = cluster
+    def __init__(self, objects: HostObjects, namespaces: HostedNamespaces, placement: Placement) -> None:
         self._objects = objects
+        self._namespaces = namespaces
         self._placement = placement
-        self._placed: set[str] = set()
 
     async def bring(self, found: VirtualControlPlane, of: Observed) -> bool:
         """Bring the Secrets to what they should be; return whether the place has got lost authorities back.
@@ -50,28 +46,9 @@ class AuthorityCopies:
         files = await self._placement.authorities.read(uid)
         if not files:
             return await self._give_back(found)
-        if uid not in self._placed:
-            await self._cluster.writer.own(request.apply(*authorityobjects.namespace(found, of)), quiet=True)
-            self._placed.add(uid)
-        try:
+        async with self._namespaces.placed(found, of):
             await self._objects.bring(authorityobjects.secrets(found, files), uid)
-        except (NotFound, Forbidden):
-            # The namespace is gone, or ends: the next try creates it again.
-            self._placed.discard(uid)
-            raise
         return False
-
-    async def remove(self, uid: str) -> None:
-        """Delete the namespace with the Secrets of a control plane that is deleted; one that is gone needs nothing.
-
-        Raises:
-            ApiError: The API server refuses, or does not answer.
-        """
-        self._placed.discard(uid)
-        name = authorityobjects.place(uid)
-        live = await self._objects.find(Namespace.resource, "", name)
-        if live is not None and not live["metadata"].get("deletionTimestamp"):
-            await self._cluster.writer.remove(Namespace.resource, "", name, uid=live["metadata"]["uid"])
 
     async def _give_back(self, found: VirtualControlPlane) -> bool:
         kept: list[tuple[str, Json]] = []

@@ -44,6 +44,8 @@ from tenantry.controllers.virtualcontrolplane import (
 )
 from tenantry.controllers.virtualcontrolplane.authoritycopies import AuthorityCopies
 from tenantry.controllers.virtualcontrolplane.clientaccess import ClientAccess
+from tenantry.controllers.virtualcontrolplane.encryptionkeys import EncryptionKeys
+from tenantry.controllers.virtualcontrolplane.hostednamespaces import HostedNamespaces
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.kubeconfigs import Kubeconfigs
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
@@ -102,7 +104,9 @@ class VirtualControlPlaneController:
         self._upgrades = Upgrades(host.placement, self._snapshots)
         self._objects = HostObjects(host.kept)
         self._kubeconfigs = Kubeconfigs(host.kept, self._objects)
-        self._authorities = AuthorityCopies(host.kept, self._objects, host.placement)
+        self._namespaces = HostedNamespaces(host.kept, self._objects)
+        self._authorities = AuthorityCopies(self._objects, self._namespaces, host.placement)
+        self._keys = EncryptionKeys(host.kept, self._objects, self._namespaces, host.placement, self._snapshots)
         self._sleeper = Sleeper(host, group)
         self._access = ClientAccess(host.placement)
         self._former = rotations.FormerClients(host.placement, group)
@@ -149,7 +153,7 @@ class VirtualControlPlaneController:
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             await self._kubeconfigs.remove(key, uid)
-            await self._authorities.remove(uid)
+            await self._namespaces.remove(uid)
             del self._uids[key]
         if found is None:
             cluster.forget(self.name, key)
@@ -243,6 +247,9 @@ class VirtualControlPlaneController:
         running = known.running if known is not None and not known.task.done() else None
         again: float | None = None
         try:
+            found = await self._keys.bring(
+                cluster, found, namespace, known.plane.encryption if known and running else None
+            )
             todo = await self._upgrades.bring(cluster, found, lambda: self._end(found.metadata.uid), running)
             if todo.is_last:
                 return todo.again_seconds
@@ -280,7 +287,8 @@ class VirtualControlPlaneController:
 
     def _trouble(self, cluster: Cluster, found: VirtualControlPlane) -> Blocked | None:
         """Return what of a control plane that runs does not work."""
-        wrong = unusable(found) or misplaced(cluster, found, self._host.placement)
+        wrong = self._keys.problem(found.metadata.uid) or unusable(found)
+        wrong = wrong or misplaced(cluster, found, self._host.placement)
         return wrong or serveroptions.unreachable(found) or servicenetwork.missing(self._network(found))
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
@@ -343,7 +351,7 @@ class VirtualControlPlaneController:
             if rotation.is_pending(found):
                 raise  # the former credentials must not stay in force
             return known.plane, Blocked(reason=error.reason, message=str(error))
-        plane = upgrade.of_version(plane, known.version)
+        plane = replace(upgrade.of_version(plane, known.version), encryption=self._keys.of(found.metadata.uid))
         return sandboxing.placed(self._host.home, found, plane, known.plane.runtime_class), None
 
     async def _start_in_turn(
@@ -370,6 +378,7 @@ class VirtualControlPlaneController:
         secret = await self._objects.find(desired.SECRETS, SYSTEM_NAMESPACE, datastore.secret_of(found))
         firststart.check(found, network := self._network(found), cluster.cache(VirtualControlPlane.resource))
         wished = desired.plane_of(found, address, datastore.store_of(found, secret), network.ranges)
+        wished = replace(wished, encryption=self._keys.of(found.metadata.uid))
         plane = sandboxing.placed(self._host.home, found, upgrade.of_version(wished, version))
         running = await self._host.placement.start(plane)
         self._upgrades.check(version, running)
@@ -446,7 +455,7 @@ class VirtualControlPlaneController:
         try:
             await self._host.placement.remove(uid)
             await self._kubeconfigs.remove(found.key, uid)
-            await self._authorities.remove(uid)
+            await self._namespaces.remove(uid)
             await self._snapshots.remove(cluster, found)
         except TenantryError as error:
             await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
@@ -458,7 +467,7 @@ class VirtualControlPlaneController:
     async def _forget(self, key: str, uid: str) -> None:
         """End the connection of a control plane that is deleted."""
         await self._end(uid)
-        for each in (self._sleeper, self._access, self._former):
+        for each in (self._sleeper, self._access, self._former, self._keys):
             each.forget(uid)
         self._objects.forget(key.partition("/")[0])
 

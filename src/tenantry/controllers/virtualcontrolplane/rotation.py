@@ -2,6 +2,7 @@
 
     spec.rotation.request: Users@…  ─► status.credentials.users + 1
     spec.rotation.request: All@…    ─► both numbers + 1
+    spec.rotation.request: Encryption@…, or the age of the key ─► status.credentials.encryption + 1 (encryption.py)
     an owner is removed             ─► users + 1; if owners watch Secrets on the host, once more when watches have ended
     an earlier version wrote the kubeconfig in the namespace of a tenant with a control plane of its own ─► users + 1
     status.credentials              ─► HostedPlane ─► the process starts anew ─► status.lastRotation
@@ -38,7 +39,7 @@ from tenantry.api.planecredentials import (
     RotationPhase,
     RotationScope,
 )
-from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.virtualcontrolplane import kubeconfigplace
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
@@ -53,6 +54,9 @@ REPORTED_SECONDS = 60
 
 _INSIDE = "inside"
 """Before an owner inside: one on the host may have the same name."""
+
+LONGEST_SECONDS = 6 * 3600.0
+"""When to look again at the latest: a machine that was suspended has not counted the time."""
 
 WATCH_SECONDS = 330
 """After which no watch is open that began before (decision 18)."""
@@ -122,9 +126,23 @@ def step(
         return _written(found, replace(following, requested=asked, owners=owners))
     has_changed = owners != credentials.owners
     following = replace(credentials, owners=owners) if has_changed else _phase(found, now, has_reported=has_reported)
+    aged = _key_left(found, now)
+    if following is None and aged is not None and aged <= 0:
+        following = replace(credentials, encryption=credentials.encryption + 1)
     if following is not None:
         return _written(found, following)
-    return RotationStep(again_seconds=sooner(left, wait))
+    return RotationStep(again_seconds=sooner(left, wait, None if aged is None else min(aged, LONGEST_SECONDS)))
+
+
+def _key_left(found: VirtualControlPlane, now: dt.datetime) -> float | None:
+    """Return in how many seconds the encryption key is too old; None if it has none, sleeps or is replaced already."""
+    known = found.status.encryption
+    if not known.keys or known.generation != found.status.credentials.encryption or is_pending(found):
+        return None
+    if found.status.phase is not PlanePhase.AWAKE:
+        return None
+    age = (now - dt.datetime.fromisoformat(known.keys[0].created)).total_seconds()
+    return found.spec.rotation.encryption_key_seconds - age
 
 
 def _requested(credentials: PlaneCredentials, scope: RotationScope) -> PlaneCredentials:
@@ -132,6 +150,8 @@ def _requested(credentials: PlaneCredentials, scope: RotationScope) -> PlaneCred
     phase = credentials.phase
     if scope is RotationScope.GRADUAL:
         return credentials if phase is not RotationPhase.NONE else replace(credentials, phase=RotationPhase.PREPARING)
+    if scope is RotationScope.ENCRYPTION:
+        return replace(credentials, encryption=credentials.encryption + 1)
     if scope is RotationScope.COMPLETE:
         # What was only prepared has to sign first, or no client has credentials that are trusted afterwards.
         return _issuing(credentials) if phase is RotationPhase.PREPARING else _ended(credentials)
@@ -238,13 +258,20 @@ def is_pending(found: VirtualControlPlane) -> bool:
     wished, done = found.status.credentials, found.status.last_rotation
     if wished.phase is not done.phase:
         return True
+    if wished.encryption != done.encryption:
+        return True
     return (wished.users, wished.authorities, wished.requested) != (done.users, done.authorities, done.requested)
 
 
 def wanted(found: VirtualControlPlane) -> CredentialGenerations:
     """Return the credentials that are to be in force."""
     credentials = found.status.credentials
-    return CredentialGenerations(users=credentials.users, authorities=credentials.authorities, phase=credentials.phase)
+    return CredentialGenerations(
+        users=credentials.users,
+        authorities=credentials.authorities,
+        encryption=credentials.encryption,
+        phase=credentials.phase,
+    )
 
 
 def outcome(found: VirtualControlPlane, in_force: CredentialGenerations, now: dt.datetime) -> PlaneRotationOutcome:
@@ -263,6 +290,7 @@ def outcome(found: VirtualControlPlane, in_force: CredentialGenerations, now: dt
         time=rfc3339(now),
         users=credentials.users,
         authorities=credentials.authorities,
+        encryption=credentials.encryption,
         phase=credentials.phase,
     )
 

@@ -31,9 +31,6 @@ from tenantry.hosting.reports import FormerUse
 BINDING_SECONDS = 1.0
 """When to look again at a binding from which another controller takes a removed owner."""
 
-LONGEST_SECONDS = 6 * 3600.0
-"""When to look again at the latest: a machine that was suspended has not counted the time."""
-
 LOOK_SECONDS = 30.0
 """How often processes are asked for the clients with certificates of before."""
 
@@ -154,7 +151,7 @@ def renewal_in(cluster: Cluster, running: RunningPlane) -> float | None:
     """Return in how many seconds to look whether certificates are due; 0 or less if they are, None for never."""
     if running.renewal is None:
         return None
-    return min((running.renewal - cluster.clock.now()).total_seconds(), LONGEST_SECONDS)
+    return min((running.renewal - cluster.clock.now()).total_seconds(), rotation.LONGEST_SECONDS)
 
 
 def is_renewed(cluster: Cluster, running: RunningPlane) -> bool:

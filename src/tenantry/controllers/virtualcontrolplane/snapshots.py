@@ -18,6 +18,7 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -219,6 +220,21 @@ class Snapshots:
             PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
             for each in kept[-MOST_LISTED:]
         )
+
+    async def times(self, cluster: Cluster, found: VirtualControlPlane) -> tuple[dt.datetime, ...] | None:
+        """Return when all snapshots of a control plane were taken, wherever they are; None if that is not known now."""
+        uid, moments = found.metadata.uid, list[dt.datetime]()
+        # What administrators have removed is out of reach.
+        names = [each for each in found.status.snapshot_destinations if self._is_usable(cluster, each)]
+        try:
+            for name in ("", *names):
+                store = await self._store_of(cluster, name) if name else self._placement.snapshots
+                with suppress(snapshots.NoSnapshotPlace):
+                    moments += [each.time for each in await store.kept(uid)]
+        except (TenantryError, OSError) as error:
+            log.warning("snapshots cannot be listed", extra={"key": found.key, "error": str(error)})
+            return None
+        return tuple(moments)
 
     async def record(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
         """Bring the destination of a control plane into its status, before its first snapshot there.
