@@ -8,7 +8,7 @@
 //	hosted etcd ACCESS keep ADDRESS PROBES KEYS BACKUP
 //	hosted snapshot SETTINGS FILE
 //	hosted verify FILE
-//	hosted restore SETTINGS FILE [foreign]
+//	hosted restore SETTINGS FILE [foreign [KEYS]]
 //
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.
@@ -37,6 +37,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 
 	"tenantry.dev/hosted/internal/datastore"
+	"tenantry.dev/hosted/internal/encrypted"
 	"tenantry.dev/hosted/internal/etcd"
 	"tenantry.dev/hosted/internal/plane"
 	"tenantry.dev/hosted/internal/prebuilt"
@@ -96,6 +97,11 @@ func run(file string) error {
 	defer store.Close()
 	if err := snapshot.Serve(ctx, keys(store.Client(), store.Prefix()), about(given)); err != nil {
 		return err
+	}
+	if given.Encrypted != "" {
+		if err := encrypted.Rewrite(ctx, store.Client().KV, store.Prefix(), given.Encrypted); err != nil {
+			return err
+		}
 	}
 	given.Datastore = given.Datastore.Below(store.Prefix())
 	err = plane.Run(ctx, given, fail)

@@ -13,6 +13,7 @@ import (
 	utilversion "k8s.io/component-base/version"
 
 	"tenantry.dev/hosted/internal/datastore"
+	"tenantry.dev/hosted/internal/encrypted"
 	"tenantry.dev/hosted/internal/etcd"
 	"tenantry.dev/hosted/internal/settings"
 	"tenantry.dev/hosted/internal/snapshot"
@@ -24,7 +25,7 @@ const usage = `usage: hosted SETTINGS
        ` + etcd.Usage + `
        hosted snapshot SETTINGS FILE
        hosted verify FILE
-       hosted restore SETTINGS FILE [foreign]`
+       hosted restore SETTINGS FILE [foreign [KEYS]]`
 
 // snapshots runs a command that is about snapshots, and returns whether it is one. All of them write the header of the
 // snapshot as JSON to their standard output.
@@ -37,9 +38,11 @@ func snapshots(arguments []string) (bool, error) {
 	case len(command) == 2 && command[0] == "verify":
 		found, err = snapshot.Verify(command[1], kubernetes())
 	case len(command) == 3 && command[0] == "restore":
-		found, err = restoreSnapshot(command[1], command[2], false)
+		found, err = restoreSnapshot(command[1], command[2], false, "")
 	case len(command) == 4 && command[0] == "restore" && command[3] == "foreign":
-		found, err = restoreSnapshot(command[1], command[2], true)
+		found, err = restoreSnapshot(command[1], command[2], true, "")
+	case len(command) == 5 && command[0] == "restore" && command[3] == "foreign":
+		found, err = restoreSnapshot(command[1], command[2], true, command[4])
 	default:
 		return false, nil
 	}
@@ -94,8 +97,15 @@ func takeSnapshot(file, to string) (snapshot.Header, error) {
 
 // restoreSnapshot replaces all objects by those of a snapshot. The process must not run.
 //
-// Args: foreign allows a snapshot of another control plane.
-func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
+// Args: foreign allows a snapshot of another control plane. configuration is a file with an EncryptionConfiguration that has the keys
+// of both; what is stored under another key than its first one is stored again; "" leaves everything as it is.
+func restoreSnapshot(file, from string, foreign bool, configuration string) (snapshot.Header, error) {
+	if configuration != "" {
+		var err error
+		if configuration, err = filepath.Abs(configuration); err != nil {
+			return snapshot.Header{}, err
+		}
+	}
 	given, from, err := entered(file, from)
 	if err != nil {
 		return snapshot.Header{}, err
@@ -127,7 +137,10 @@ func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
 			return err
 		}
 		defer reader.Close()
-		return keys(client, prefix).Restore(ctx, reader)
+		if err := keys(client, prefix).Restore(ctx, reader); err != nil || configuration == "" {
+			return err
+		}
+		return encrypted.Rewrite(ctx, client.KV, prefix, configuration)
 	})
 }
 

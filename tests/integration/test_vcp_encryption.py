@@ -9,7 +9,7 @@ from typing import Any
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import authorityobjects
 from tenantry.hosting import encryption
-from tenantry.local import hostedkeys
+from tenantry.local import hostedkeys, hostedsnapshots
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.planes import Planes, vcp
@@ -86,3 +86,33 @@ async def test_nothing_on_the_disk_has_a_secret(
         return not await planes.exists(place)
 
     await until(gone, "the key is destroyed", seconds=SECONDS)
+
+
+async def test_a_rotation_stores_everything_under_a_new_key(
+    plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
+) -> None:
+    """E20: the former key is destroyed with the last snapshot that needs it; another control plane needs the keys."""
+    await planes.host.make_tenant(name)
+    uid = (await planes.create(name, "web"))["metadata"]["uid"]
+    first = (await status_of(planes, name, "web"))["encryption"]["keys"][0]["name"]
+    copy = tmp_path / "web.snapshot"
+    async with planes.entered(name, "web") as inside:
+        await planted(inside)
+        code, _, told = await vcp(plane_cluster, "snapshot", "web", "-n", name, "--to", str(copy))
+        assert code == 0, told
+        code, _, told = await vcp(plane_cluster, "rotate", "web", "-n", name, "--encryption", "--yes")
+        assert code == 0, told
+        assert (await inside.get(SECRETS, "s", "default"))["data"].keys() == {"password", "other"}
+    keys = encryption.parse(hostedkeys.read(plane_cluster.paths, uid))
+    assert keys is not None
+    # The snapshot needs the former one.
+    assert [each.name == first for each in keys.keys] == [False, True]
+    await planes.create(name, "second")
+    code, _, told = await vcp(plane_cluster, "restore", "second", "-n", name, "--from", str(copy), "--yes")
+    assert code == 0, told
+    async with planes.entered(name, "second") as inside:
+        assert (await inside.get(SECRETS, "s", "default"))["data"].keys() == {"password", "other"}
+    hostedsnapshots.keys_of(copy).unlink()
+    code, _, told = await vcp(plane_cluster, "restore", "second", "-n", name, "--from", str(copy), "--yes")
+    assert code != 0
+    assert "its key is missing" in told

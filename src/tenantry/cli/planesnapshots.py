@@ -25,7 +25,8 @@ from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, wait_for_all
-from tenantry.hosting import snapshots, versions
+from tenantry.hosting import encryption, snapshots, versions
+from tenantry.local import hostedkeys, hostedsnapshots
 from tenantry.local.files import explain, make_private_folder, private_file
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
@@ -117,6 +118,7 @@ def take(
         if local is not None and to is not None:
             try:
                 _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
+                _copy_keys(hostedkeys.folder(local, found.metadata.uid) / encryption.FILE, to)
             except LocalError as error:
                 raise LocalError(f"the snapshot {outcome.snapshot} is taken, but not copied: {error}") from error
         return outcome.snapshot
@@ -203,12 +205,14 @@ def bring_back(
             given = _folder(local, found.metadata.uid) / name
             make_private_folder(given.parent)
             _copy(file, given)
+            _copy_keys(hostedsnapshots.keys_of(file), given)
         try:
             value = f"{name}@{secrets.token_hex(8)}"
             await _ask(client, found, _RESTORE, value, version=back, seconds=seconds, kind=kind)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
+                hostedsnapshots.keys_of(given).unlink(missing_ok=True)
         asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
         is_part = kind is not VirtualControlPlane
         await wait_for_all(client, asked, READY, seconds=seconds, stalls=True, quiet=is_part)
@@ -334,3 +338,9 @@ def _copy(source: Path, to: Path) -> None:
             shutil.copyfileobj(found, made)
     except OSError as error:
         raise explain(error, to) from error
+
+
+def _copy_keys(source: Path, of: Path) -> None:
+    """Copy the keys of a snapshot beside a copy of it; one that is not encrypted has none."""
+    if source.exists():
+        _copy(source, hostedsnapshots.keys_of(of))

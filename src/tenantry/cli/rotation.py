@@ -32,6 +32,8 @@ _LOST = {
     " certificates of nodes and tokens of ServiceAccounts, which only --all and completed phases end",
     RotationScope.ALL: "kubeconfigs that were handed out, all certificates that were requested inside, its authorities,"
     " and in a day all tokens of ServiceAccounts that exist now",
+    RotationScope.ENCRYPTION: "the key with which it stores Secrets and ConfigMaps, under which all are stored again;"
+    " kubeconfigs and certificates stay, and its process starts anew",
     RotationScope.COMPLETE: "kubeconfigs and certificates from before the rotation, with which nodes leave and"
     " join again",
 }
@@ -58,6 +60,7 @@ class RotationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         whole: Also replace its authorities and the key of its tokens.
+        encryption: Replace the key with which it stores Secrets and ConfigMaps, and no credentials.
         phase: Replace all of them in phases, up to this one; None to replace them at once.
         force: Complete, whatever still uses the credentials of before.
         waits: Wait until no phase is left.
@@ -66,6 +69,7 @@ class RotationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     whole: bool = False
+    encryption: bool = False
     phase: PhaseChoice | None = None
     force: bool = False
     waits: bool = False
@@ -77,6 +81,8 @@ class RotationOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InputError: They do not.
         """
+        if self.encryption and (self.whole or self.phase is not None):
+            raise InputError("--encryption replaces no credentials: omit --all and --phase, and run the command again")
         if self.phase is None and (self.force or self.waits or self.quiet is not None):
             raise InputError("--force, --wait and --quiet need --phase")
         if self.phase is not None and self.whole:
@@ -90,15 +96,27 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(
-        *args: object, whole: bool, phase: str | None, force: bool, waits: bool, quiet: int | None, **others: object
+        *args: object,
+        whole: bool,
+        encryption: bool,
+        phase: str | None,
+        force: bool,
+        waits: bool,
+        quiet: int | None,
+        **others: object,
     ) -> None:
         chosen = PhaseChoice(phase) if phase else None
-        given = RotationOptions(whole=whole, phase=chosen, force=force, waits=waits, quiet=quiet)
+        given = RotationOptions(whole=whole, encryption=encryption, phase=chosen, force=force, waits=waits, quiet=quiet)
         given.check()
         command(*args, given=given, **others)
 
     options = (
         click.option("--all", "whole", is_flag=True, help="Also replace its authorities and the key of its tokens."),
+        click.option(
+            "--encryption",
+            is_flag=True,
+            help="Replace only the key with which it stores Secrets and ConfigMaps, and store all of them again.",
+        ),
         click.option(
             "--phase",
             type=click.Choice([each.value for each in PhaseChoice]),
@@ -204,6 +222,13 @@ def replace(
             await _in_phases(client, found, given, yes=yes, seconds=seconds, kind=kind)
             return
         scope = RotationScope.ALL if given.whole else RotationScope.USERS
+        if given.encryption:
+            scope = RotationScope.ENCRYPTION
+            if rotation.is_pending(found):
+                raise InputError(
+                    f"{kinds.told(kind, called, where)} has a rotation that is not done: wait until status.lastRotation"
+                    " has it, and run the command again"
+                )
         told = kinds.told(kind, called, where)
         output.talk(f"{told}: {_LOST[scope]}")
         if not yes:
@@ -211,6 +236,9 @@ def replace(
         value = f"{scope}@{secrets.token_hex(8)}"
         await write_request(client, kind, found, {"rotation": {"request": value}})
         await wait_for_outcome(client, found, _Rotated(value, None), seconds=seconds)
+        if given.encryption:
+            output.talk(f"{told} stores all Secrets and ConfigMaps under a new key")
+            return
         output.talk(f"{told} has new credentials: `{group_of(kind)} kubeconfig {called} -n {where}` prints them")
 
     session.run(target, work)

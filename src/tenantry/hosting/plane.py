@@ -358,6 +358,9 @@ def settings(
     }
     if plane.has_nodes:
         found["scheduler"] = _scheduler(plane)
+    if plane.encryption is not None and plane.encryption.is_mixed:
+        # Everything is stored under the first key before the API server serves.
+        found["encrypted"] = f"{folder_of_keys}{encryption.FILE}"
     if plane.guards:
         found["guarded"] = True
     if plane.admission:

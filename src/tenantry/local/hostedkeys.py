@@ -11,13 +11,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tenantry.api.errors import LocalError
 from tenantry.hosting import encryption
-from tenantry.hosting.encryption import PlaneKeys
+from tenantry.hosting.encryption import EncryptionKey, PlaneKeys
 from tenantry.local import hostedfolders
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 
 _FOLDER = "hosted-keys"
+_BOTH = "restore.json"
 
 
 def folder(paths: ClusterPaths, uid: str) -> Path:
@@ -68,6 +70,45 @@ def write(paths: ClusterPaths, uid: str, keys: PlaneKeys | None) -> None:
     own = folder(paths, uid)
     make_private_folder(own)
     write_private(own / encryption.FILE, _content(keys))
+
+
+def lay_both(paths: ClusterPaths, uid: str, other: Path) -> tuple[str, ...]:
+    """Write the keys of a control plane and those of a snapshot of another one into one file, and return its path.
+
+    Args:
+        paths: The cluster's.
+        uid: The uid of the control plane.
+        other: The file with the keys of the snapshot; without one, the snapshot may be unencrypted.
+
+    Returns:
+        The path; nothing for a control plane without keys.
+
+    Raises:
+        LocalError: A file cannot be read or written, or is not one of keys.
+    """
+    own = encryption.parse(read(paths, uid))
+    if own is None:
+        return ()
+    added: tuple[EncryptionKey, ...] = ()
+    try:
+        theirs = encryption.parse(other.read_bytes())
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise explain(error, other) from error
+    else:
+        if theirs is None:
+            raise LocalError(f'"{other}" has no keys: copy the file that `snapshot --to` has written')
+        names = {each.name for each in own.keys}
+        added = tuple(each for each in theirs.keys if each.name not in names)
+    file = folder(paths, uid) / _BOTH
+    write_private(file, encryption.configuration(PlaneKeys(keys=(*own.keys, *added), reads_plain=True)))
+    return (str(file),)
+
+
+def remove_both(paths: ClusterPaths, uid: str) -> None:
+    """Delete the file of `lay_both`."""
+    (folder(paths, uid) / _BOTH).unlink(missing_ok=True)
 
 
 def remove(paths: ClusterPaths, uid: str) -> None:

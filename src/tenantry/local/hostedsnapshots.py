@@ -25,7 +25,7 @@ from tenantry.hosting import snapshotplaces, snapshots
 from tenantry.hosting.s3.snapshots import BucketSnapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import KeptSnapshot, SnapshotHeader, SnapshotStore, UnusableSnapshot
-from tenantry.local import hostedversions
+from tenantry.local import hostedkeys, hostedversions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
 
@@ -37,6 +37,11 @@ _UNFINISHED = ".unfinished"
 _ON_ITS_WAY = ".on-its-way"
 _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
+
+
+def keys_of(file: Path) -> Path:
+    """Return the file with the keys of a copy of a snapshot, which another control plane needs."""
+    return file.with_name(f"{file.name}.keys")
 
 
 class LocalSnapshots:
@@ -162,11 +167,14 @@ class LocalSnapshots:
         if not foreign and found.uid != uid:
             raise UnusableSnapshot(f"the snapshot is of another control plane (uid {found.uid!r}, not {uid!r})")
         await self._stop(uid)
-        mark = ("foreign",) if foreign else ()
-        async with self._opened(uid):
-            await self._run(
-                uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *mark, version=version
-            )
+        mark = ("foreign", *hostedkeys.lay_both(self._paths, uid, keys_of(file))) if foreign else ()
+        try:
+            async with self._opened(uid):
+                await self._run(
+                    uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *mark, version=version
+                )
+        finally:
+            hostedkeys.remove_both(self._paths, uid)
 
     def _settings(self, uid: str) -> Path:
         return self._paths.folder / "hosted" / _checked(uid) / hosting.SETTINGS

@@ -21,6 +21,9 @@ type Settings struct {
 	Scheduler []string `json:"scheduler,omitempty"`
 	// Admission gives requests to another process before they are served; without it, none are.
 	Admission *Admission `json:"admission,omitempty"`
+	// Encrypted is a file with an EncryptionConfiguration, by which everything is stored again before the API server
+	// serves; "" if nothing can be stored in another way.
+	Encrypted string `json:"encrypted,omitempty"`
 	// Guarded keeps users inside from acting as those that static admission policies exempt.
 	Guarded bool `json:"guarded,omitempty"`
 	// Activity reports on a socket when clients were active last; without it, no requests are counted.

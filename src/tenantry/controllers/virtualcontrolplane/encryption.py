@@ -55,7 +55,6 @@ class KeyFacts(msgspec.Struct, frozen=True, kw_only=True):
         placed: Those that the process was started with last; None if that is not known.
         in_force: Those of the process that runs and is ready; None if none is.
         is_first: Whether it has never started, so that nothing is stored.
-        is_rewritten: Whether that process has stored everything under its first key before it was ready.
         snapshots: When its snapshots were taken; None if that is not known.
     """
 
@@ -63,7 +62,6 @@ class KeyFacts(msgspec.Struct, frozen=True, kw_only=True):
     placed: PlaneKeys | None = None
     in_force: PlaneKeys | None = None
     is_first: bool = False
-    is_rewritten: bool = False
     snapshots: tuple[dt.datetime, ...] | None = None
 
 
@@ -107,7 +105,7 @@ def step(found: VirtualControlPlane, facts: KeyFacts, make: Callable[[], bytes],
     known, record = _known(found, record, facts, make, now)
     if known is None:
         return EncryptionStep(keys=None, record=record, problem=_lost(found))
-    record = _settled(record, facts.in_force, now) if facts.is_rewritten else record
+    record = _settled(record, facts.in_force, now)
     record = _without_unneeded(record, facts.snapshots)
     problem = ""
     wanted = found.status.credentials.encryption
