@@ -28,8 +28,8 @@ _VOLATILE = {"logs", "etcd"}
 """Folders whose files come and go: logs stay for people, and etcd writes its own files."""
 
 
-_SHARED = {"hosted", "hosted/endpoint-proxy.json", "hosted/knock.sock", "machines"}
-"""What is left for the next one: files of the endpoint proxy, and the folder of the memberships of machines."""
+_SHARED = {"hosted", "hosted/endpoint-proxy.json", "hosted/knock.sock", "hosted-keys", "machines"}
+"""What is left for the next one: files of the endpoint proxy, and folders of keys and of memberships of machines."""
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
