@@ -26,7 +26,6 @@ from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, wait_for_all
 from tenantry.hosting import encryption, snapshots, versions
-from tenantry.local import hostedkeys, hostedsnapshots
 from tenantry.local.files import explain, make_private_folder, private_file
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
@@ -63,6 +62,13 @@ def _folder(local: ClusterPaths, uid: str) -> Path:
     from tenantry.local import hostedsnapshots
 
     return hostedsnapshots.folder(local, uid)
+
+
+def _keys(local: ClusterPaths, uid: str) -> Path:
+    """Return the file with the keys of a control plane, which is there if it has any."""
+    from tenantry.local import hostedkeys
+
+    return hostedkeys.folder(local, uid) / encryption.FILE
 
 
 @click.command()
@@ -118,7 +124,7 @@ def take(
         if local is not None and to is not None:
             try:
                 _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
-                _copy_keys(hostedkeys.folder(local, found.metadata.uid) / encryption.FILE, to)
+                _copy_keys(_keys(local, found.metadata.uid), to)
             except LocalError as error:
                 raise LocalError(f"the snapshot {outcome.snapshot} is taken, but not copied: {error}") from error
         return outcome.snapshot
@@ -205,14 +211,14 @@ def bring_back(
             given = _folder(local, found.metadata.uid) / name
             make_private_folder(given.parent)
             _copy(file, given)
-            _copy_keys(hostedsnapshots.keys_of(file), given)
+            _copy_keys(snapshots.keys_of(file), given)
         try:
             value = f"{name}@{secrets.token_hex(8)}"
             await _ask(client, found, _RESTORE, value, version=back, seconds=seconds, kind=kind)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
-                hostedsnapshots.keys_of(given).unlink(missing_ok=True)
+                snapshots.keys_of(given).unlink(missing_ok=True)
         asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
         is_part = kind is not VirtualControlPlane
         await wait_for_all(client, asked, READY, seconds=seconds, stalls=True, quiet=is_part)
@@ -343,4 +349,4 @@ def _copy(source: Path, to: Path) -> None:
 def _copy_keys(source: Path, of: Path) -> None:
     """Copy the keys of a snapshot beside a copy of it; one that is not encrypted has none."""
     if source.exists():
-        _copy(source, hostedsnapshots.keys_of(of))
+        _copy(source, snapshots.keys_of(of))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Protocol
 
 import msgspec
@@ -135,6 +136,11 @@ def name(time: dt.datetime, revision: int, upgrade: str = "") -> str:
     """
     before = f"-before-{upgrade}" if upgrade else ""
     return f"{time.strftime(_STAMP)}-{revision}{before}.snapshot"
+
+
+def keys_of(file: Path) -> Path:
+    """Return the file with the keys of a copy of a snapshot, which another control plane needs."""
+    return file.with_name(f"{file.name}.keys")
 
 
 def read(text: str, size: int) -> KeptSnapshot | None:

@@ -39,11 +39,6 @@ _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
 
 
-def keys_of(file: Path) -> Path:
-    """Return the file with the keys of a copy of a snapshot, which another control plane needs."""
-    return file.with_name(f"{file.name}.keys")
-
-
 class LocalSnapshots:
     """Takes and keeps snapshots of hosted control planes of a local cluster; see `hosting.snapshots.SnapshotStore`.
 
@@ -167,7 +162,7 @@ class LocalSnapshots:
         if not foreign and found.uid != uid:
             raise UnusableSnapshot(f"the snapshot is of another control plane (uid {found.uid!r}, not {uid!r})")
         await self._stop(uid)
-        mark = ("foreign", *hostedkeys.lay_both(self._paths, uid, keys_of(file))) if foreign else ()
+        mark = ("foreign", *hostedkeys.lay_both(self._paths, uid, snapshots.keys_of(file))) if foreign else ()
         try:
             async with self._opened(uid):
                 await self._run(
