@@ -8,8 +8,8 @@ from typing import Any
 
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import authorityobjects
-from tenantry.hosting import encryption
-from tenantry.local import hostedkeys, hostedsnapshots
+from tenantry.hosting import encryption, snapshots
+from tenantry.local import hostedkeys
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.planes import Planes, vcp
@@ -112,7 +112,7 @@ async def test_a_rotation_stores_everything_under_a_new_key(
     assert code == 0, told
     async with planes.entered(name, "second") as inside:
         assert (await inside.get(SECRETS, "s", "default"))["data"].keys() == {"password", "other"}
-    hostedsnapshots.keys_of(copy).unlink()
+    snapshots.keys_of(copy).unlink()
     code, _, told = await vcp(plane_cluster, "restore", "second", "-n", name, "--from", str(copy), "--yes")
     assert code != 0
     assert "its key is missing" in told
