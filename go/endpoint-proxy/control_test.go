@@ -265,11 +265,42 @@ func TestAnAddressThatAnotherControlPlaneHasByNowIsNotDialled(t *testing.T) {
 	}
 }
 
+func TestMachinesOfAControlPlaneInAPodComeInAtTheirOwnPortAndWakeNone(t *testing.T) {
+	p := newPods(t)
+	told, _, server := p.made("a")
+	told.Nodes = freePort(t)
+	operator := p.connected()
+	operator.tells(told)
+	machines := process{Port: told.Nodes}
+	passes(t, p.dial(machines), accept(t, server))
+	told.Phase, told.Addresses = stopped, nil
+	operator.tells(told)
+	if _, err := io.ReadAll(p.dial(machines)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("a machine is held")
+	}
+	known := p.known("a")
+	known.mu.Lock()
+	if known.knocking != 0 || !known.knockedAt.IsZero() {
+		t.Error("a machine wakes the control plane")
+	}
+	known.mu.Unlock()
+	// The next one has the port by now, and the end of the first one was not reported.
+	next, to, other := p.made("b")
+	next.Port = told.Nodes
+	operator.tells(next)
+	to.Port = next.Port
+	passes(t, p.dial(to), accept(t, other))
+	if p.known("a") != nil {
+		t.Fatal("the first one has a port of another one")
+	}
+}
+
 func TestAReportThatIsNotCompleteIsRejected(t *testing.T) {
 	p := newPods(t)
 	told, _, _ := p.made("a")
 	for name, spoil := range map[string]func(*toldPlane){
 		"port":        func(of *toldPlane) { of.Port = 0 },
+		"nodes":       func(of *toldPlane) { of.Nodes = of.Port },
 		"phase":       func(of *toldPlane) { of.Phase = "" },
 		"uid":         func(of *toldPlane) { of.UID = "" },
 		"certificate": func(of *toldPlane) { of.Key = "" },

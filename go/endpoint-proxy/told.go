@@ -15,6 +15,8 @@ type toldPlane struct {
 	Name string `json:"name"`
 	// Where its clients come in.
 	Port int `json:"port"`
+	// Where machines come in, and wake no Pod; 0 for nowhere.
+	Nodes int `json:"nodes"`
 	// Stopped while it sleeps, and Ready or another one otherwise.
 	Phase phase `json:"phase"`
 	// Its Pods that are ready, as HOST:PORT.
@@ -24,6 +26,14 @@ type toldPlane struct {
 	// What clients expect of the API server, in PEM.
 	Certificate string `json:"certificate"`
 	Key         string `json:"key"`
+}
+
+// ports are those at which the proxy listens for it.
+func (p toldPlane) ports() []int {
+	if p.Nodes == 0 {
+		return []int{p.Port}
+	}
+	return []int{p.Port, p.Nodes}
 }
 
 // told has what operators have reported. It is kept while none is connected; a new proxy has nothing, and listens nowhere.
@@ -69,6 +79,9 @@ func (t *told) tell(all *planes, what toldPlane) error {
 	if what.UID == "" || what.Port <= 0 || what.Port > 65535 || what.Phase == "" || len(what.Addresses) > 1+mostOthers {
 		return fmt.Errorf("the report of %q must have a uid, a port, a phase and at most %d addresses", what.UID, 1+mostOthers)
 	}
+	if what.Nodes < 0 || what.Nodes > 65535 || what.Nodes == what.Port {
+		return fmt.Errorf("the report of %q must have another port for machines, or 0", what.UID)
+	}
 	for _, each := range what.Addresses {
 		if _, _, err := net.SplitHostPort(each); err != nil {
 			return err
@@ -98,7 +111,7 @@ func (t *told) take(what toldPlane) {
 		if uid == what.UID {
 			continue
 		}
-		if other.Port == what.Port {
+		if slices.ContainsFunc(what.ports(), func(port int) bool { return slices.Contains(other.ports(), port) }) {
 			delete(t.byUID, uid)
 			continue
 		}
@@ -127,7 +140,7 @@ func (t *told) bring(all *planes) {
 	defer t.mu.RUnlock()
 	found := map[string]process{}
 	for uid, each := range t.byUID {
-		found[uid] = process{Name: each.Name, Port: each.Port}
+		found[uid] = process{Name: each.Name, Port: each.Port, Nodes: each.Nodes}
 	}
 	all.bring(found, func(uid string) replicas { return t.byUID[uid].states() })
 }

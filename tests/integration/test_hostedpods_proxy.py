@@ -18,15 +18,16 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import in_background
-from tenantry.hostedpods import objects
+from tenantry.hostedpods import objects, proxyports
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.hosting import activity, sidecar
 from tenantry.hosting.plane import HostedPlane
 from tenantry.install.planepods import PodOptions
 from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
 from testkit import ports
-from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
 from testkit.hostedplanes import (
     installed,
     loopback,
@@ -46,6 +47,17 @@ Json = dict[str, Any]
 __all__ = ("programs", "short_folder")
 
 BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding")
+ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
+REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+TOKEN: Json = {
+    "metadata": {"name": "bootstrap-token-abcdef"},
+    "type": "bootstrap.kubernetes.io/token",
+    "stringData": {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+    },
+}
 IMAGE = "registry.example/hosted:1"
 SETTINGS = PodSettings(image=IMAGE)
 
@@ -175,3 +187,50 @@ async def test_a_control_plane_in_a_pod_sleeps_is_woken_and_is_closed_while_susp
         await other.open(own.uid, is_open=True)
         await answers(kubectl, "configmap/mine")
         await other.remove(own.uid)
+
+
+async def test_a_machine_with_a_token_reaches_a_control_plane_in_a_pod_at_a_port_of_its_own(
+    admin: Client, operator: Client, short_folder: Path, programs: dict[str, Path]
+) -> None:
+    """H04: also while its clients are refused; the Service inside leads the pods of machines there."""
+    host = Api(admin)
+    own = HostedPlane(uid=str(uuid.uuid4()), name="a.web", issuer="https://a.example", owner="owner:a", has_nodes=True)
+    local = of_pod(host, short_folder / "a", programs)
+    for each in ("o", "x"):
+        (short_folder / each).mkdir()
+    async with contextlib.AsyncExitStack() as stack:
+        place = await stack.enter_async_context(serving(operator, short_folder / "o"))
+        await stack.enter_async_context(proxied(host, short_folder / "x", programs))
+        assert place.node_endpoint(own.uid) is None
+        running, _ = await stack.enter_async_context(started(place, own, local, host))
+        service = await host.get(objects.SERVICES, objects.name(own.uid), PROCESS_NAMESPACE)
+        address = service["spec"]["clusterIP"]
+        node, proxy = place.node_endpoint(own.uid), place.endpoint(own.uid)
+        assert node is not None
+        assert proxy is not None
+        assert node.server == f"https://{objects.at_port(address, sidecar.INTERNAL_PORT)}"
+        (port,) = (each for each in service["spec"]["ports"] if each["name"] == objects.NODES)
+        assert port["port"] == sidecar.INTERNAL_PORT
+        async with Client(running.connection) as client:
+            inside = Api(client)
+            await inside.create(SECRETS, TOKEN, "kube-system")
+
+            async def is_led() -> bool:
+                found = await inside.find(ENDPOINTS, "kubernetes", "default")
+                return bool(found) and [each["ip"] for each in found["subsets"][0]["addresses"]] == [address]
+
+            await until(is_led, "pods of machines find the address")
+        machine = Connection(
+            server=f"https://{objects.at_port(proxy.address, port['targetPort'])}",
+            source="the machine",
+            ca=node.ca.encode(),
+            tls_server_name=address,
+            token="abcdef.0123456789abcdef",
+        )
+        async with Client(machine) as client:
+            # No operator has decided yet that its tenant is not suspended: that is for clients.
+            found = await Api(client).create(REVIEWS, {"metadata": {}})
+        assert found["status"]["userInfo"]["username"] == "system:bootstrap:abcdef"
+        await place.remove(own.uid)
+        taken = await host.get(CONFIG_MAPS, proxyports.NAME, PROCESS_NAMESPACE)
+        assert not [each for each in taken.get("data", {}) if own.uid in each]

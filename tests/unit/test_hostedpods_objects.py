@@ -312,6 +312,13 @@ def test_the_service_of_a_control_plane_leads_to_its_port_at_the_proxy() -> None
     assert objects.url({**found, "spec": {**found["spec"], "clusterIP": "10.96.0.9"}}) == "https://10.96.0.9"
     named = replace(plane, host="prod.acme.example", port=8443)
     assert objects.url(objects.service(UID, SETTINGS, named, 20007)) == "https://prod.acme.example:8443"
+    joined = objects.service(UID, SETTINGS, named, 20007, 20008)
+    assert objects.url(joined) == "https://prod.acme.example:8443"
+    assert objects.url_of_nodes(joined) == "https://prod.acme.example:6444"
+    assert objects.ip_of_nodes(joined) == ""
+    assert [each["targetPort"] for each in joined["spec"]["ports"]] == [20007, 20008]
+    given = {**joined, "spec": {**joined["spec"], "clusterIP": "fd00::1"}}
+    assert objects.ip_of_nodes(given) == "fd00::1"
     assert "prod.acme.example" in hosting.leaves(named)["server"].names
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tenantry.api.errors import InputError
 from tenantry.api.planehosting import PlaneHosting
 from tenantry.hostedpods import versionimages
-from tenantry.hosting import versions
+from tenantry.hosting import sidecar, versions
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import StoreKind
 from tenantry.hosting.versions import HostedVersion
@@ -44,6 +44,11 @@ def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DE
     if plane.hosting is PlaneHosting.MACHINE:
         raise InputError(
             "spec.hosting is Machine, and this host runs control planes in Pods: set it to Auto, or use a local cluster"
+        )
+    if plane.has_nodes and plane.port == sidecar.INTERNAL_PORT:
+        raise InputError(
+            f"spec.endpoint.port must not be {sidecar.INTERNAL_PORT}, at which machines reach control planes in Pods:"
+            " choose another one"
         )
     if plane.is_sandboxed:
         _check_sandbox(plane)

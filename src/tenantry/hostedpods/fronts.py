@@ -82,6 +82,10 @@ class Fronts:
         """
         return await self._ports.of(uid)
 
+    async def port_of_nodes(self, uid: str) -> int:
+        """Return the port at which machines reach a control plane at the proxy; raises as `port`."""
+        return await self._ports.of_nodes(uid)
+
     def endpoint(self, uid: str) -> ServerEndpoint | None:
         """Return where pods reach a control plane; None while that is not known."""
         told, address = self._proxies.told(uid), self._proxies.address
@@ -109,6 +113,7 @@ class Fronts:
             uid=uid,
             name=objects.name(uid),
             port=await self._ports.of(uid),
+            nodes=await self._ports.find_of_nodes(uid),
             phase=phase,
             addresses=addresses,
             closed=uid not in self._open,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -51,6 +52,8 @@ URL_HOST = "hosting.tenantry.dev/host"
 """The annotation of a Service with the DNS name by which users reach it, if there is one."""
 
 _PORT = 443
+NODES = "nodes"
+"""The name of the port of a Service at which machines come in."""
 
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
@@ -219,16 +222,20 @@ def claim(uid: str, settings: PodSettings, called: str = "", size: str = SIZE) -
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": about, "spec": spec}
 
 
-def service(uid: str, settings: PodSettings, plane: HostedPlane, port: int) -> Json:
-    """Return the Service by which users reach the API server: through the endpoint proxy.
+def service(uid: str, settings: PodSettings, plane: HostedPlane, port: int, nodes: int = 0) -> Json:
+    """Return the Service by which users, and machines, reach the API server: through the endpoint proxy.
 
     Args:
         uid: Of the control plane.
         settings: What all Pods have in common.
         plane: The control plane.
         port: Its port at the proxy.
+        nodes: The port for machines at the proxy; 0 if none join.
     """
     ports = [{"name": "https", "protocol": "TCP", "port": plane.port or _PORT, "targetPort": port}]
+    if nodes:
+        # The port of the API server itself, which it writes into the endpoints of the Service `kubernetes` inside.
+        ports.append({"name": NODES, "protocol": "TCP", "port": sidecar.INTERNAL_PORT, "targetPort": nodes})
     spec: Json = {"type": settings.service_type, "selector": planeproxy.SELECTOR, "ports": ports}
     notes = {CALLED: plane.name} | ({URL_HOST: plane.host} if plane.host else {})
     about = {**meta(uid, name(uid)), "annotations": notes}
@@ -262,6 +269,20 @@ def url(found: Json) -> str:
     host, port = about.get(URL_HOST) or address(found), int(ports[0]["port"]) if ports else _PORT
     host = f"[{host}]" if ":" in host else host
     return f"https://{host}" if port == _PORT else f"https://{host}:{port}"
+
+
+def url_of_nodes(found: Json) -> str:
+    """Return the URL by which machines reach a Service with a port for them."""
+    about: Json = found["metadata"].get("annotations") or {}
+    return f"https://{at_port(about.get(URL_HOST) or address(found), sidecar.INTERNAL_PORT)}"
+
+
+def ip_of_nodes(found: Json) -> str:
+    """Return the address that pods of machines find in the Service `kubernetes` inside; "" if there is only a name."""
+    try:
+        return str(ipaddress.ip_address(address(found)))
+    except ValueError:
+        return ""
 
 
 def at_port(address: str, port: int) -> str:

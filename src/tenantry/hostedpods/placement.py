@@ -18,7 +18,7 @@ import ipaddress
 import re
 import shutil
 import ssl
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -97,6 +97,8 @@ class PodPlacement:
         self._fronts = Fronts(client, folder / "proxy")
         # By uid: where `start` has found the Pods.
         self._addresses: dict[str, frozenset[str]] = {}
+        # By uid: where machines reach those that may have some.
+        self._nodes: dict[str, NodeEndpoint] = {}
         # The uids of those whose folder has the keys of their Secret.
         self._loaded: set[str] = set()
         self._keepers = KeeperJobs(client, folder)
@@ -150,6 +152,8 @@ class PodPlacement:
         service = await self._serve(plane)
         # The nodes of a control plane in a Pod bring the ranges of their pods.
         plane = replace(plane, names=(*plane.names, objects.address(service)), pod_range="")
+        if plane.has_nodes:
+            plane = replace(plane, advertised=objects.ip_of_nodes(service))
         await self._prepare(plane, paths)
         self._loaded.add(uid)
         await self._fronts.prepare(uid, paths.pki, runs=True)
@@ -186,6 +190,9 @@ class PodPlacement:
         found = pods[0]
         self._addresses[uid] = frozenset(each.address for each in pods)
         await self._fronts.ready(uid, self._addresses[uid])
+        if plane.has_nodes:
+            authority = await asyncio.to_thread((paths.pki / hosting.TRUSTED).read_text)
+            self._nodes[uid] = NodeEndpoint(server=objects.url_of_nodes(service), ca=authority)
         url, trusted = objects.url(service), hosting.TRUSTED
         connection = self._connection(found.address, paths)
         return RunningPlane(
@@ -213,6 +220,7 @@ class PodPlacement:
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
         self._addresses.pop(uid, None)
+        self._nodes.pop(uid, None)
         name = objects.name(_checked(uid))
         await self._delete(objects.STATEFUL_SETS, name)
         # Its objects outlive the process, which could not end in order without them.
@@ -296,9 +304,9 @@ class PodPlacement:
         """See `Placement.node_runtime`."""
         return None
 
-    def node_endpoint(self, uid: str) -> NodeEndpoint | None:  # noqa: ARG002 - no machine reaches a Pod yet
+    def node_endpoint(self, uid: str) -> NodeEndpoint | None:
         """See `Placement.node_endpoint`."""
-        return None
+        return self._nodes.get(_checked(uid))
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
@@ -344,8 +352,9 @@ class PodPlacement:
     async def _serve(self, plane: HostedPlane) -> Json:
         """Create the Service by which users reach a control plane, and return it."""
         uid = plane.uid
-        port = await self._port(uid)
-        found = await self._apply(objects.SERVICES, objects.service(uid, self._settings, plane, port))
+        port = await self._port(uid, self._fronts.port)
+        nodes = await self._port(uid, self._fronts.port_of_nodes) if plane.has_nodes else 0
+        found = await self._apply(objects.SERVICES, objects.service(uid, self._settings, plane, port, nodes))
         if not objects.address(found):
             raise LocalError(
                 f"Service {objects.name(uid)!r} in {PROCESS_NAMESPACE!r} has no address yet: the cluster must give one"
@@ -353,9 +362,9 @@ class PodPlacement:
             )
         return found
 
-    async def _port(self, uid: str) -> int:
+    async def _port(self, uid: str, port: Callable[[str], Awaitable[int]]) -> int:
         try:
-            return await self._fronts.port(uid)
+            return await port(uid)
         except (NotFound, Forbidden) as error:
             raise _without_rights("ConfigMap", proxyports.NAME, error) from error
 

@@ -1,6 +1,6 @@
-"""The ports of control planes in Pods at their endpoint proxy: one each, for its life.
+"""The ports of control planes in Pods at their endpoint proxy: one each, for its life, and another one for machines.
 
-ConfigMap hosted-ports ─► uid: port ─► the next free one, written at the resourceVersion that was read
+ConfigMap hosted-ports ─► uid: port, uid.nodes: port ─► the next free one, written at the resourceVersion that was read
 
 A replica of the operator that serves other control planes takes ports at the same time.
 """
@@ -23,6 +23,7 @@ from tenantry.kube.client import Client
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAME = "hosted-ports"
 
+_NODES = ".nodes"
 _TRIES = 20
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
@@ -51,43 +52,64 @@ class ProxyPorts:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # By uid; a port does not change.
+        # By key; a port does not change.
         self._known: dict[str, int] = {}
 
     async def of(self, uid: str) -> int:
-        """Return the port of a control plane, which takes one if it has none yet.
+        """Return the port of the clients of a control plane, which takes one if it has none yet.
 
         Raises:
             LocalError: All are taken.
             ApiError: The ConfigMap cannot be written.
         """
+        return await self._of(uid)
+
+    async def of_nodes(self, uid: str) -> int:
+        """Return the port of the machines of a control plane; see `of`."""
+        return await self._of(uid + _NODES)
+
+    async def find_of_nodes(self, uid: str) -> int:
+        """Return the port of the machines of a control plane; 0 if it has taken none.
+
+        Raises:
+            ApiError: The ConfigMap cannot be read.
+        """
+        key = uid + _NODES
+        if key not in self._known and (port := _ports(await self._find()).get(key)):
+            self._known[key] = port
+        return self._known.get(key, 0)
+
+    async def _of(self, key: str) -> int:
         tries = 0
-        while uid not in self._known:
+        while key not in self._known:
             found = await self._find()
             ports = _ports(found)
-            port = ports.get(uid) or free(uid, ports.values())
+            port = ports.get(key) or free(key, ports.values())
             if port is None:
                 raise LocalError(f"all {LAST_PORT - FIRST_PORT + 1} ports of the endpoint proxy are taken")
             try:
-                if uid not in ports:
-                    await self._take(uid, port, found)
-                self._known[uid] = port
+                if key not in ports:
+                    await self._take(key, port, found)
+                self._known[key] = port
             except (AlreadyExists, Conflict):
                 # Another replica was first.
                 tries += 1
                 if tries == _TRIES:
                     raise
-        return self._known[uid]
+        return self._known[key]
 
     async def give_back(self, uid: str) -> None:
-        """Give back the port of a control plane that is deleted; one without needs nothing.
+        """Give back the ports of a control plane that is deleted; one without needs nothing.
 
         Raises:
             ApiError: The ConfigMap cannot be written.
         """
-        self._known.pop(uid, None)
-        if uid in _ports(await self._find()):
-            await self._client.merge_patch(CONFIG_MAPS, PROCESS_NAMESPACE, NAME, {"data": {uid: None}})
+        keys = (uid, uid + _NODES)
+        for key in keys:
+            self._known.pop(key, None)
+        ports = _ports(await self._find())
+        if given := [key for key in keys if key in ports]:
+            await self._client.merge_patch(CONFIG_MAPS, PROCESS_NAMESPACE, NAME, {"data": dict.fromkeys(given)})
 
     async def _find(self) -> Json | None:
         try:
@@ -95,8 +117,8 @@ class ProxyPorts:
         except NotFound:
             return None
 
-    async def _take(self, uid: str, port: int, found: Json | None) -> None:
-        data = {uid: str(port)}
+    async def _take(self, key: str, port: int, found: Json | None) -> None:
+        data = {key: str(port)}
         if found is None:
             meta = {"name": NAME, "namespace": PROCESS_NAMESPACE, "labels": {marks.MANAGED_BY: marks.MANAGER}}
             made: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
@@ -108,5 +130,5 @@ class ProxyPorts:
 
 def _ports(found: Json | None) -> dict[str, int]:
     data: dict[str, str] = (found or {}).get("data") or {}
-    ports = {uid: int(port) for uid, port in data.items() if port.isdecimal()}
-    return {uid: port for uid, port in ports.items() if FIRST_PORT <= port <= LAST_PORT}
+    ports = {key: int(port) for key, port in data.items() if port.isdecimal()}
+    return {key: port for key, port in ports.items() if FIRST_PORT <= port <= LAST_PORT}

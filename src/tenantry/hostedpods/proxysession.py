@@ -33,6 +33,7 @@ class ToldPlane(msgspec.Struct, frozen=True, kw_only=True):
         uid: Of the control plane.
         name: What the log of the proxy calls it.
         port: Where its clients come in.
+        nodes: Where machines come in, which wake no Pod; 0 for nowhere.
         phase: See `fronts.FrontPhase`.
         addresses: Of its API server in each Pod that is ready, as HOST:PORT.
         closed: Whether its tenant is suspended, or its objects move to the host.
@@ -43,6 +44,7 @@ class ToldPlane(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     port: int
+    nodes: int = 0
     phase: str
     addresses: tuple[str, ...] = ()
     closed: bool = False
