@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from testkit.api import SECRETS, Api, until
 from testkit.nodecsrs import CLIENT_USAGES, csr
-from testkit.outsidemachine import OutsideMachine, decided
+from testkit.outsidemachine import OutsideMachine, decided, kubelet
 from testkit.planes import Planes, command
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
@@ -33,23 +31,6 @@ Json = dict[str, Any]
 CLUSTERS = DedicatedCluster.resource
 ADDRESS, PODS, ELSEWHERE = "192.168.77.5", "10.200.7.0/24", "198.51.100.9"
 CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
-
-
-@asynccontextmanager
-async def kubelet(machine: OutsideMachine, folder: Path) -> AsyncGenerator[int]:
-    """Serve as the kubelet of a machine on loopback, and return the port."""
-    context = await machine.serving(folder, machine.address)
-    assert context is not None
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nthrough")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
 
 
 async def raw(inside: Api, path: str) -> bytes:

@@ -6,6 +6,7 @@ The operator runs in Pods, too, with the rights that `tenantry install --virtual
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import subprocess
 import tempfile
@@ -17,11 +18,14 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.errors import ApiError
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
+from tenantry.api.node import Node
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE, PlanePhase, VirtualControlPlane
@@ -40,6 +44,7 @@ from tenantry.local.real.network import NodeAddresses
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
+from testkit.outsidemachine import OutsideMachine, kubelet
 from testkit.planes import Planes, ready
 from testkit.podplanes import (
     EARLIER,
@@ -202,6 +207,67 @@ async def test_a_control_plane_in_a_sandbox_serves_its_users(pods: RealPods, pla
     await has_audit_log(pods.cluster, name)
     await are_asked_for(host, kubectl)
     await planes.delete(name, "web")
+
+
+async def test_a_machine_from_outside_joins_a_cluster_in_a_pod(planes: Planes, name: str, tmp_path: Path) -> None:
+    """H04: at the port for machines of the Service; the API server reaches its kubelet through the tunnel alone."""
+    host, node, address = planes.host, "outside-a1b2c3", "192.168.77.5"
+    await host.make_tenant(name)
+    entry: Json = {"name": node, "addresses": [address], "podRange": "10.200.7.0/24"}
+    body: Json = {"metadata": {"name": "web"}, "spec": {"nodes": 0, "contributed": [entry]}}
+    await host.create(DedicatedCluster.resource, body, name)
+    seen: Json = {}
+
+    async def has_token() -> bool:
+        found = await host.get(DedicatedCluster.resource, "web", name)
+        listed: list[Json] = found.get("status", {}).get("contributed") or [{}]
+        seen.update(listed[0])
+        return bool(seen.get("token"))
+
+    await until(has_token, "the machine has a token", seconds=START_SECONDS, seen=lambda: seen)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    service = await host.get(objects.SERVICES, objects.name(uid), PROCESS_NAMESPACE)
+    assert seen["server"] == f"https://{service['spec']['clusterIP']}:{sidecar.INTERNAL_PORT}"
+    (port,) = (each["targetPort"] for each in service["spec"]["ports"] if each["name"] == objects.NODES)
+    users = kubeconfig.load([await kubeconfig_of(planes, name, uid)])
+    async with Client(users) as client:
+        inside = Api(client)
+        data = (await inside.get(SECRETS, f"bootstrap-token-{seen['token']}", "kube-system"))["data"]
+        # As `kubeconfig_of`: this machine has no way to addresses of Services.
+        server = f"https://{objects.at_port((await the_proxy(host))['status']['podIP'], port)}"
+        token = f"{seen['token']}.{base64.b64decode(data['token-secret']).decode()}"
+        first = replace(users, server=server, certificate=None, key=None, token=token)
+        machine = await OutsideMachine.join(first, node, address)
+        async with Client(machine.connection) as own, kubelet(machine, tmp_path) as local:
+            await Api(own).create(Node.resource, {"metadata": {"name": node}})
+            status: Json = {
+                "addresses": [{"type": "InternalIP", "address": address}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            await client.merge_patch(Node.resource, "", node, {"status": status}, subresource="status")
+
+            async def is_open() -> bool:
+                try:
+                    async with machine.tunnel(local):
+                        return True
+                except ApiError:  # the aggregated API is not available yet
+                    return False
+
+            await until(is_open, "the tunnel can be opened", seconds=START_SECONDS)
+            async with machine.tunnel(local):
+
+                async def answered() -> bool:
+                    path = f"/api/v1/nodes/{node}/proxy/healthz"
+                    try:
+                        return await client.request("GET", path, attempts=1) == b"through"
+                    except ApiError:  # the operator has not seen the tunnel yet
+                        return False
+
+                await until(answered, "the kubelet answers through the tunnel", seconds=START_SECONDS)
+            assert set(machine.dialled) == {(address, 10250)}
+    await host.delete(DedicatedCluster.resource, "web", name)
+    await host.gone(DedicatedCluster.resource, "web", name)
 
 
 async def test_a_template_with_a_sandbox_has_the_clusters_in_it(pods: RealPods, planes: Planes, name: str) -> None:

@@ -132,3 +132,20 @@ class OutsideMachine:
                 running.cancel()
                 with suppress(asyncio.CancelledError):
                     await running
+
+
+@asynccontextmanager
+async def kubelet(machine: OutsideMachine, folder: Path) -> AsyncGenerator[int]:
+    """Serve as the kubelet of a machine on loopback, and return the port."""
+    context = await machine.serving(folder, machine.address)
+    assert context is not None
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nthrough")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
