@@ -132,6 +132,7 @@ class OutsideMachine:
                 running.cancel()
                 with suppress(asyncio.CancelledError):
                     await running
+                upgraded.writer.close()
 
 
 @asynccontextmanager
