@@ -8,8 +8,9 @@ from itertools import count
 
 from msgspec.structs import replace
 
+from tenantry.api import reasons
 from tenantry.api.model import ObjectMeta
-from tenantry.api.planecredentials import PlaneCredentials
+from tenantry.api.planecredentials import MOST_KEYS, PlaneCredentials
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.virtualcontrolplane import encryption as decision
 from tenantry.controllers.virtualcontrolplane.encryption import EncryptionStep, KeyFacts
@@ -88,6 +89,23 @@ def test_a_former_key_is_kept_until_no_snapshot_needs_it() -> None:
     assert done.keys == PlaneKeys(keys=todo.keys.keys[:1])
 
 
+def test_a_key_too_many_is_not_made_and_reported() -> None:
+    """E20: keys that snapshots need are not dropped for it, and the control plane goes on with those that it has."""
+    found, keys = started()
+    facts = KeyFacts(secret=keys, in_force=keys)
+    for number in range(1, MOST_KEYS):
+        found = after(found, EncryptionStep(keys=keys, record=found.status.encryption), generation=number)
+        todo = step(found, facts)
+        assert todo.keys is not None
+        assert todo.problem is None
+        found, facts = after(found, todo, number), KeyFacts(secret=todo.keys, in_force=todo.keys, snapshots=(NOW,))
+    last = step(after(found, EncryptionStep(keys=keys, record=found.status.encryption), MOST_KEYS), facts)
+    assert last.keys == facts.secret
+    assert last.problem is not None
+    assert last.problem.reason == reasons.ENCRYPTION_KEYS_KEPT
+    assert "delete older snapshots" in last.problem.message
+
+
 def test_a_crash_before_the_status_makes_no_second_key() -> None:
     """E20: the Secret is written first."""
     _, keys = started()
@@ -110,7 +128,9 @@ def test_an_edited_secret_is_replaced_by_the_copy_and_otherwise_reported() -> No
     assert step(found, KeyFacts(secret=more)).keys == keys
     lost = step(found, KeyFacts(secret=edited, placed=edited))
     assert lost.keys is None
-    assert "backup of the host" in lost.problem
+    assert lost.problem is not None
+    assert "backup of the host" in lost.problem.message
+    assert lost.problem.reason == reasons.ENCRYPTION_KEY_LOST
 
 
 def test_a_file_of_keys_is_read_back_and_nothing_else() -> None:

@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api import reasons
 from tenantry.api.model import Json, Resource
 from tenantry.api.planecredentials import MOST_KEYS, EncryptionKeyRecord, PlaneEncryption
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import authorityobjects, desired
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.plan import Blocked
 from tenantry.hosting import encryption
 from tenantry.hosting.encryption import EncryptionKey, PlaneKeys
 from tenantry.mirror.shapes import part
@@ -39,12 +41,12 @@ class EncryptionStep(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         keys: What the Secret and the process should have; None if that is lost.
         record: What the status should have.
-        problem: What is wrong, and what to do; "" if nothing is.
+        problem: What is wrong, and what to do; None if nothing is.
     """
 
     keys: PlaneKeys | None
     record: PlaneEncryption
-    problem: str = ""
+    problem: Blocked | None = None
 
 
 class KeyFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +109,14 @@ def step(found: VirtualControlPlane, facts: KeyFacts, make: Callable[[], bytes],
         return EncryptionStep(keys=None, record=record, problem=_lost(found))
     record = _settled(record, facts.in_force, now)
     record = _without_unneeded(record, facts.snapshots)
-    problem = ""
+    problem = None
     wanted = found.status.credentials.encryption
     if wanted > record.generation:
         if len(record.keys) >= MOST_KEYS:
-            problem = (
-                f"the encryption key is not replaced: {len(record.keys)} keys are kept for its snapshots: delete older"
-                " snapshots, or have unreachable destinations removed from TenancyDefaults"
+            problem = Blocked(
+                reason=reasons.ENCRYPTION_KEYS_KEPT,
+                message=f"the encryption key is not replaced: {len(record.keys)} keys are kept for its snapshots:"
+                " delete older snapshots, or have unreachable destinations removed from TenancyDefaults",
             )
         else:
             added = _added(record, facts.secret) or _made(make, wanted)
@@ -202,10 +205,11 @@ def _is_needed(since: str, until: str, snapshots: Iterable[dt.datetime]) -> bool
     return any(each <= last and (first is None or each >= first) for each in snapshots)
 
 
-def _lost(found: VirtualControlPlane) -> str:
+def _lost(found: VirtualControlPlane) -> Blocked:
     place = authorityobjects.place(found.metadata.uid)
-    return (
+    message = (
         f'the key of its Secrets and ConfigMaps is lost: Secret "{place}/{secret_name(found)}" was deleted or edited,'
         " and the place of its process has no copy: bring the Secret back from a backup of the host; without the key,"
         " they cannot be read, and the control plane has to be deleted and made anew"
     )
+    return Blocked(reason=reasons.ENCRYPTION_KEY_LOST, message=message)

@@ -64,7 +64,7 @@ class EncryptionKeys:
         # By uid: the resourceVersion of the Secret, and its keys.
         self._read: dict[str, tuple[int, PlaneKeys]] = {}
         self._keys: dict[str, PlaneKeys] = {}
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, Blocked] = {}
         self._looked: dict[str, dt.datetime] = {}
 
     def of(self, uid: str) -> PlaneKeys | None:
@@ -73,8 +73,7 @@ class EncryptionKeys:
 
     def problem(self, uid: str) -> Blocked | None:
         """Return what is wrong with the keys of a control plane that runs; None if nothing is."""
-        message = self._problems.get(uid, "")
-        return Blocked(reason=reasons.ENCRYPTION_KEY_LOST, message=message) if message else None
+        return self._problems.get(uid)
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a control plane that is deleted."""
@@ -104,12 +103,14 @@ class EncryptionKeys:
         todo = decision.step(found, facts, _random, now)
         if decision.needs_snapshots(todo.record) and (times := await self._needing(cluster, found)) is not None:
             todo = decision.step(found, replace(facts, snapshots=times), _random, now)
+        self._problems.pop(uid, None)
+        if todo.problem is not None:
+            self._problems[uid] = todo.problem
         if todo.keys is None:
             if in_force is None:
-                raise TerminalError(reasons.ENCRYPTION_KEY_LOST, todo.problem)
-            self._problems[uid], self._keys[uid] = todo.problem, in_force
+                raise TerminalError(reasons.ENCRYPTION_KEY_LOST, todo.problem.message if todo.problem else "")
+            self._keys[uid] = in_force
             return found
-        self._problems[uid] = todo.problem
         if facts.secret is None and found.status.encryption.keys:
             log.warning("the Secret with an encryption key is restored", extra={"key": found.key})
         async with self._namespaces.placed(found, of):

@@ -24,6 +24,7 @@ from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
+from tenantry.engine.tasks import all_of
 from tenantry.hosting import activity
 from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.reports import FormerUse
@@ -111,7 +112,8 @@ class FormerClients:
         found: tuple[FormerUse, ...] | None = None
         await asyncio.sleep(after_seconds)
         try:
-            answers = [await activity.ask(each, None) for each in self._placement.activity(uid)]
+            # At once: five slow answers, one after the other, would be older than a report may be.
+            answers = await all_of([activity.ask(each, None) for each in self._placement.activity(uid)])
             found = tuple(used for each in answers for used in each.former_clients)
         except (TenantryError, OSError) as error:
             log.warning("a control plane does not report its clients", extra={"uid": uid, "error": str(error)})
